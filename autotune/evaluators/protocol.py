@@ -1,0 +1,87 @@
+"""The protocols of the evaluator: how one trial is measured, and what it needs of the place where it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.trials import Outcome, Stage, TrialRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCommand:
+    """One rank's process, as its host is to start it."""
+
+    rank: int
+    argv: tuple[str, ...]
+    """Without the interpreter: the host runs its own Python with these arguments."""
+    environment: Mapping[str, str]
+    """Added to the host's own environment."""
+    directory: str
+    """Folder of this rank in this trial (made by the host); the process runs there."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text files to write into `directory` before the start, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What a host knows of its rank's process."""
+
+    running: bool
+    exit_code: int | None = None
+    """As `subprocess.Popen.returncode`: negative is the signal that killed it. None while it runs."""
+    stage: Stage | None = None
+    """The last stage the process said it entered."""
+    result: str | None = None
+    """Text of the result file; None while there is none."""
+    log_tail: tuple[str, ...] = ()
+    """Last lines of the process's output (only once it has ended, or has delivered)."""
+    log_path: str | None = None
+
+
+class RankHost(Protocol):
+    """A place for one rank's process: a bundle of a placement group, or a slot on this machine.
+
+    Called by one thread at a time. A host runs one process at a time, and serves any number of trials in turn.
+    """
+
+    def reserve_address(self) -> tuple[str, int]:
+        """Return an address of this node that other nodes reach, and a port that is free on it now."""
+        ...
+
+    def start(self, command: RankCommand) -> None:
+        """Start the process in a process group of its own, tied to the host's life."""
+        ...
+
+    def poll(self) -> RankReport:
+        """Say how the process does; cheap."""
+        ...
+
+    def stop(self) -> RankReport:
+        """End the process and everything it started (SIGTERM, a moment, SIGKILL); idempotent. Return the last report."""
+        ...
+
+
+class Evaluator(Protocol):
+    """How one trial is measured: one blocking, picklable call. It never raises for a trial that fails."""
+
+    @property
+    def ranks(self) -> int:
+        """How many hosts `evaluate` needs; 0 for an evaluator that starts no process."""
+        ...
+
+    def prepare(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:
+        """Do once, before the first trial, what these configurations will need (build ops), telling of progress."""
+        ...
+
+    def evaluate(
+        self,
+        request: TrialRequest,
+        *,
+        hosts: Sequence[RankHost],
+        progress: Callable[[Stage], None],
+        cancelled: Callable[[], bool],
+    ) -> Outcome:
+        """Measure one configuration on `hosts` (rank i on hosts[i]); nothing it started outlives the call."""
+        ...
