@@ -253,7 +253,7 @@ class SearchSpace:
         """
         unknown = set(values) - set(self.names)
         if unknown:
-            raise SpaceError(f"{sorted(unknown)[0]}: no such dimension; there are {', '.join(self.names)}")
+            raise SpaceError(f"{min(unknown)}: no such dimension; there are {', '.join(self.names)}")
         settings = {**self.given, **self.fixed}
         point: dict[str, Value] = {}
         for dimension in self.dimensions:

@@ -1,0 +1,408 @@
+"""A campaign: one YAML file that says what to tune, where, how long, and by what; and the studies made from it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from autotune import ds_config as config_file
+from autotune import hardware as hardware_detection
+from autotune.errors import CampaignError, ConfigError, StudyError
+from autotune.evaluators.deadlines import Deadlines
+from autotune.evaluators.deepspeed import DeepSpeedEvaluator
+from autotune.evaluators.protocol import Evaluator
+from autotune.evaluators.recorded import RecordedEvaluator
+from autotune.evaluators.simulated import SimulatedEvaluator
+from autotune.hardware import Hardware
+from autotune.objective import Objective
+from autotune.runners import InlineRunner, LocalRunner, TrialRunner
+from autotune.runners.attempt import ignore_stage
+from autotune.runners.protocol import StageListener
+from autotune.space import SearchSpace
+from autotune.storage import DEFAULT_URL, Storage, StoredStudy
+from autotune.study import Start, StopRequest, Study, StudyListener
+from autotune.trials import Budget
+from autotune.workload import WorkloadReference
+from autotune_spaces import SpaceChanges, build
+
+
+class _Section(BaseModel):
+    """Unknown keys are refused: a typo must not be silent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WorkloadSection(_Section):
+    """What is trained."""
+
+    function: str = "byte-gpt"
+    """`module:function` that returns a TrainingWorkload, or the name of a built-in workload."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Handed to the function as `context.arguments`."""
+    activation_checkpointing: bool = False
+    """Whether your training recomputes activations today; the baseline is measured so."""
+
+
+class HardwareSection(_Section):
+    """Where one trial runs."""
+
+    ranks: int | None = Field(default=None, ge=1)
+    """Data-parallel ranks of one trial; by default one per GPU, or one on a machine without."""
+    accelerator: Literal["cpu", "cuda"] | None = None
+    """By default 'cuda' where there is a GPU."""
+    cpus_per_rank: float = Field(default=1.0, gt=0)
+    """Processors that Ray reserves for a rank."""
+    memory_limit_bytes: int | None = Field(default=None, gt=0)
+    """Resident size of one rank's process above which its trial ends as OUT_OF_MEMORY."""
+
+
+class BudgetSection(_Section):
+    """How long one trial trains: exactly one of seconds, steps or samples."""
+
+    seconds: float | None = None
+    """Training time after start-up."""
+    steps: int | None = None
+    """Optimizer steps."""
+    samples: int | None = None
+    """Samples over all ranks."""
+    warmup_steps: int = 2
+    """First steps, left out of the timing."""
+
+
+class ObjectiveSection(_Section):
+    """The weights of R."""
+
+    alpha: float = 0.5
+    """Weight of throughput."""
+    beta: float = 0.5
+    """Weight of convergence speed."""
+
+
+class DeadlinesSection(_Section):
+    """Seconds that each stage of a trial may take."""
+
+    launch_s: float = Deadlines().launch_s
+    rendezvous_s: float = Deadlines().rendezvous_s
+    initialize_s: float = Deadlines().initialize_s
+    first_step_s: float = Deadlines().first_step_s
+    run_s: float | None = None
+    """By default derived from the budget."""
+
+
+class SimulatedSection(_Section):
+    """The made-up workload of the simulated evaluator."""
+
+    workload_seed: int = 0
+    noise: float = Field(default=0.02, ge=0)
+
+
+class RecordedSection(_Section):
+    """What the recorded evaluator replays."""
+
+    path: str | None = None
+    """A file written by `autotune trials STUDY --format json`."""
+
+
+class Campaign(_Section):
+    """One campaign file. Relative paths count from the file's own folder."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the study in the storage."""
+    ds_config: str | dict[str, Any]
+    """Your DeepSpeed configuration: a path, or the mapping itself. Trial 0 measures it."""
+    workload: WorkloadSection = WorkloadSection()
+    hardware: HardwareSection = HardwareSection()
+    space: SpaceChanges = SpaceChanges()
+    """What is searched: the default space and your changes to it."""
+    budget: BudgetSection = BudgetSection(seconds=10.0)
+    objective: ObjectiveSection = ObjectiveSection()
+    searcher: str = "tpe"
+    """What proposes configurations; see `autotune launch --help`."""
+    trials: int = Field(default=32, ge=1)
+    """Trials executed in all, the baseline included."""
+    seed: int = Field(default=0, ge=0)
+    """Of the searcher and of the trials."""
+    evaluator: Literal["deepspeed", "simulated", "recorded"] = "deepspeed"
+    """How a trial is measured: real DeepSpeed training, a made-up formula, or a replay of recorded trials."""
+    runner: Literal["ray", "local", "inline"] | None = None
+    """Where trials run. By default Ray for real trials, inline for the others."""
+    ray_address: str | None = None
+    """A Ray cluster to run on; by default one is started on this machine."""
+    deadlines: DeadlinesSection = DeadlinesSection()
+    simulated: SimulatedSection = SimulatedSection()
+    recorded: RecordedSection = RecordedSection()
+    storage: str = DEFAULT_URL
+    """Where studies are kept: any URL that Optuna takes."""
+    run_directory: str = "autotune_runs"
+    """Where the logs of trials go."""
+    folder: str = "."
+    """Folder that relative paths count from, and that workload modules are found in; the file's own by default."""
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Campaign:
+    """Read a campaign file.
+
+    Args:
+        path: the YAML file.
+        overrides: `a.b=c` texts laid over it; c is read as YAML.
+
+    Raises:
+        CampaignError: naming the key, the value got, and the rule.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CampaignError(f"can't read the campaign file {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise CampaignError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise CampaignError(
+            f"{path}: got {type(data).__name__}; a campaign file is a mapping with at least a ds_config"
+        )
+    data.setdefault("name", path.stem)
+    data.setdefault("folder", str(path.resolve().parent))
+    for override in overrides:
+        _override(data, override)
+    campaign = parse(data, where=str(path))
+    return campaign.model_copy(update={"ds_config": _ds_config(campaign)})
+
+
+def parse(data: Mapping[str, Any], *, where: str) -> Campaign:
+    """Check a campaign that is already a mapping.
+
+    Raises:
+        CampaignError: naming the key, the value got, and the rule.
+    """
+    try:
+        return Campaign.model_validate(data)
+    except ValidationError as error:
+        raise CampaignError("\n".join(f"{where}: {_complaint(detail)}" for detail in error.errors())) from error
+
+
+def hardware_of(campaign: Campaign) -> Hardware:
+    """Return the hardware that the campaign's trials run on.
+
+    Raises:
+        ResourceError: when it asks for a GPU and there is none.
+    """
+    wanted = campaign.hardware
+    return hardware_detection.detect(ranks=wanted.ranks, accelerator=wanted.accelerator)
+
+
+def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the starting configuration, whole and concrete, and the keys that were "auto" in it.
+
+    Raises:
+        ConfigError: when the batch triple can't be met.
+    """
+    concrete, auto = config_file.without_auto(_ds_config(campaign))
+    return config_file.complete(concrete, world_size=hardware.ranks), auto
+
+
+def space_of(campaign: Campaign, hardware: Hardware) -> SearchSpace:
+    """Return the search space of the campaign.
+
+    Raises:
+        SpaceError: when the campaign's changes can't be made.
+        ConfigError: when the learning rate is searched but the configuration has no optimizer.
+    """
+    config, _ = start_config(campaign, hardware)
+    start = config_file.settings_of(config)
+    start[config_file.ACTIVATION_CHECKPOINTING] = campaign.workload.activation_checkpointing
+    space = build(campaign.space, hardware, start=start)
+    if config_file.LEARNING_RATE in space.names and not isinstance(config.get("optimizer"), dict):
+        raise ConfigError(
+            f"{config_file.LEARNING_RATE} is searched, but the DeepSpeed configuration has no optimizer block; "
+            f"add one, or put space: {{remove: [{config_file.LEARNING_RATE}]}} into the campaign"
+        )
+    return space
+
+
+def objective_of(campaign: Campaign) -> Objective:
+    """Return the campaign's objective."""
+    return Objective(alpha=campaign.objective.alpha, beta=campaign.objective.beta)
+
+
+def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
+    """Make the study of a campaign in the storage: everything that is needed to run or resume it.
+
+    Raises:
+        AutotuneError: when the campaign can't be used; nothing is made then.
+        StudyError: when a study of that name exists.
+    """
+    hardware = hardware_of(campaign)
+    space_of(campaign, hardware)
+    _evaluator(campaign, hardware, name)
+    attributes = {"campaign": campaign.model_dump(mode="json"), "hardware": asdict(hardware)}
+    return storage.create(name, attributes)
+
+
+def campaign_of(stored: StoredStudy) -> Campaign:
+    """Return the campaign that a study was made from.
+
+    Raises:
+        StudyError: when the study was not made by autotune.
+    """
+    data = stored.attribute("campaign")
+    if data is None:
+        raise StudyError(f"study {stored.name!r} was not made by autotune; it has no campaign to go on with")
+    return parse(data, where=f"study {stored.name}")
+
+
+def recorded_hardware(stored: StoredStudy) -> Hardware:
+    """Return the hardware that a study's trials were measured on."""
+    return Hardware(**stored.attribute("hardware"))
+
+
+def study(
+    stored: StoredStudy,
+    *,
+    listener: StudyListener | None = None,
+    on_stage: StageListener | None = None,
+    stop: StopRequest | None = None,
+    trials: int | None = None,
+) -> Study:
+    """Return the study of the storage, ready to be entered and run.
+
+    Args:
+        stored: made by `create`.
+        listener: hears what happens.
+        on_stage: hears which stage a trial entered, from any thread.
+        stop: a wish to stop.
+        trials: another trial budget than the campaign's.
+
+    Raises:
+        StudyError: when real trials would run on other hardware than the study's so far.
+    """
+    campaign, hardware = campaign_of(stored), recorded_hardware(stored)
+    if campaign.evaluator == "deepspeed" and campaign.ray_address is None:
+        _refuse_other_hardware(stored, hardware, hardware_of(campaign))
+    space = space_of(campaign, hardware)
+    config, _ = start_config(campaign, hardware)
+    checkpointing = campaign.workload.activation_checkpointing
+    return Study(
+        stored=stored,
+        space=space,
+        start=Start.of(config, space, activation_checkpointing=checkpointing),
+        objective=objective_of(campaign),
+        runner=_runner(campaign, hardware, stored.name, on_stage),
+        budget=Budget(**campaign.budget.model_dump()),
+        trial_budget=trials or campaign.trials,
+        world_size=hardware.ranks,
+        seed=campaign.seed,
+        listener=listener,
+        stop=stop,
+    )
+
+
+def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evaluator:
+    Budget(**campaign.budget.model_dump())
+    objective_of(campaign)
+    if campaign.evaluator == "simulated":
+        return SimulatedEvaluator(**campaign.simulated.model_dump())
+    if campaign.evaluator == "recorded":
+        if campaign.recorded.path is None:
+            raise CampaignError("recorded.path: missing; give a file written by autotune trials STUDY --format json")
+        return RecordedEvaluator(path=str(_path(campaign, campaign.recorded.path)))
+    return DeepSpeedEvaluator(
+        workload=WorkloadReference(
+            function=campaign.workload.function,
+            arguments=campaign.workload.arguments,
+            python_path=(campaign.folder,),
+        ),
+        ranks=hardware.ranks,
+        device="cuda" if hardware.accelerator == "cuda" else "cpu",
+        run_directory=str(run_directory(campaign, study_name)),
+        deadlines=Deadlines(**campaign.deadlines.model_dump()),
+        memory_limit_bytes=campaign.hardware.memory_limit_bytes,
+    )
+
+
+def run_directory(campaign: Campaign, study_name: str) -> Path:
+    """Return the folder of a study's logs."""
+    return Path(os.path.abspath(campaign.run_directory)) / study_name
+
+
+def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: StageListener | None) -> TrialRunner:
+    evaluator = _evaluator(campaign, hardware, study_name)
+    kind = campaign.runner or ("ray" if evaluator.ranks else "inline")
+    listener: StageListener = on_stage or ignore_stage
+    gpus_per_rank = 1 if hardware.accelerator == "cuda" else 0
+    if kind == "inline":
+        return InlineRunner(evaluator, on_stage=listener)
+    if kind == "local":
+        return LocalRunner(evaluator, gpus_per_rank=gpus_per_rank, on_stage=listener)
+    from autotune.runners.ray_runner import RayRunner
+
+    return RayRunner(
+        evaluator,
+        address=campaign.ray_address,
+        cpus_per_rank=campaign.hardware.cpus_per_rank,
+        gpus_per_rank=gpus_per_rank,
+        on_stage=listener,
+    )
+
+
+def _ds_config(campaign: Campaign) -> dict[str, Any]:
+    if isinstance(campaign.ds_config, dict):
+        return campaign.ds_config
+    return config_file.read(_path(campaign, campaign.ds_config))
+
+
+def _path(campaign: Campaign, text: str) -> Path:
+    return Path(campaign.folder) / text
+
+
+def _refuse_other_hardware(stored: StoredStudy, then: Hardware, now: Hardware) -> None:
+    for name in ("accelerator", "device_name", "ranks"):
+        before, after = getattr(then, name), getattr(now, name)
+        if before != after:
+            raise StudyError(
+                f"study {stored.name!r} was measured with {name} {before!r}, and here it is {after!r}: "
+                f"figures would not compare; go on where it began, or launch a new study (--study)"
+            )
+
+
+def _override(data: dict[str, Any], override: str) -> None:
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
+        raise CampaignError(f"--set: got {override!r}; write KEY=VALUE, such as budget.seconds=5")
+    *sections, key = dotted.split(".")
+    place = data
+    for section in sections:
+        inner = place.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise CampaignError(f"--set {override}: {section} holds {inner!r}, which has no keys of its own")
+        place = inner
+    try:
+        place[key] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise CampaignError(f"--set {override}: the value is not valid YAML: {error}") from error
+
+
+def _complaint(detail: Any) -> str:
+    """Say one of pydantic's findings the way the rest of autotune speaks."""
+    location = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        known = _keys_beside(detail["loc"])
+        near = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+        return f"{location}: unknown key{hint}"
+    if detail["type"] == "missing":
+        return f"{location}: missing; it is required"
+    return f"{location}: got {detail['input']!r}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _keys_beside(location: Sequence[Any]) -> list[str]:
+    model: Any = Campaign
+    for part in location[:-1]:
+        field = model.model_fields.get(part) if hasattr(model, "model_fields") else None
+        model = field.annotation if field is not None else None
+    return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -1,0 +1,251 @@
+"""The storage: Optuna studies by URL, the only durable state. What autotune adds are user attributes.
+
+Any Optuna tool reads it (`optuna-dashboard sqlite:///autotune.db`). Of a study: `autotune:...` attributes hold what
+is needed to go on with it. Of a trial: parameters by DeepSpeed's dotted keys, the value R, `throughput_ratio`,
+`convergence_ratio`, `failure`, and under `autotune:...` the whole configuration and outcome.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, create_trial
+
+from autotune.errors import StorageError, StudyError
+from autotune.objective import Score
+from autotune.space import Dimension, Float, Integer, SearchSpace
+from autotune.trials import Outcome, Trial, TrialRequest, TrialState, Value
+
+DEFAULT_URL = "sqlite:///autotune.db"
+_PREFIX = "autotune:"
+_SQLITE_WAIT_S = 60.0
+"""How long a reader or the writer waits for SQLite's lock."""
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def connect(url: str) -> Storage:
+    """Open a storage, making its tables if they are missing.
+
+    Raises:
+        StorageError: when the database can't be reached or is not an Optuna storage.
+    """
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        parsed = sqlalchemy.engine.make_url(url)
+    except sqlalchemy.exc.ArgumentError as error:
+        raise StorageError(f"storage: got {url!r}; give a URL such as {DEFAULT_URL}") from error
+    arguments = {"connect_args": {"timeout": _SQLITE_WAIT_S}} if parsed.get_backend_name() == "sqlite" else {}
+    try:
+        with _one_at_a_time(parsed):
+            return Storage(RDBStorage(url, engine_kwargs=arguments), url)
+    except (sqlalchemy.exc.SQLAlchemyError, RuntimeError, ImportError, OSError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise StorageError(
+            f"storage: can't open {parsed.render_as_string(hide_password=True)}: {first_line}; "
+            f"check that the folder or server exists and may be written"
+        ) from error
+
+
+class Storage:
+    """An open storage: studies by name."""
+
+    def __init__(self, optuna_storage: BaseStorage, url: str) -> None:
+        self._storage = optuna_storage
+        self.url = url
+
+    def names(self) -> list[str]:
+        """Return the names of the studies that autotune made, oldest first."""
+        return [
+            study.study_name
+            for study in self._storage.get_all_studies()
+            if any(key.startswith(_PREFIX) for key in study.user_attrs)
+        ]
+
+    def create(self, name: str, attributes: Mapping[str, Any]) -> StoredStudy:
+        """Make a study.
+
+        Raises:
+            StudyError: when there is one of that name.
+        """
+        try:
+            study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], name)
+        except optuna.exceptions.DuplicatedStudyError as error:
+            raise StudyError(
+                f"study {name!r} exists already in {self.url}; go on with it (autotune resume {name}), "
+                f"or choose another name (--study)"
+            ) from error
+        study = StoredStudy(self._storage, study_id, name)
+        for key, value in attributes.items():
+            study.set_attribute(key, value)
+        return study
+
+    def open(self, name: str) -> StoredStudy:
+        """Return a study.
+
+        Raises:
+            StudyError: when there is none of that name.
+        """
+        try:
+            return StoredStudy(self._storage, self._storage.get_study_id_from_name(name), name)
+        except KeyError as error:
+            names = ", ".join(self.names()) or "none yet"
+            raise StudyError(f"study {name!r} is not in {self.url}; there: {names}") from error
+
+    def close(self) -> None:
+        """Give back the connection."""
+        if isinstance(self._storage, RDBStorage):
+            self._storage.remove_session()
+            self._storage.engine.dispose()
+
+
+class StoredStudy:
+    """One study in the storage: its attributes and its trials. Only the controller calls what writes."""
+
+    def __init__(self, storage: BaseStorage, study_id: int, name: str) -> None:
+        self._storage = storage
+        self._study_id = study_id
+        self._finished: dict[int, Trial] = {}
+        self.name = name
+
+    def attribute(self, key: str) -> Any:
+        """Return what `set_attribute` kept; None when there is nothing."""
+        return self._storage.get_study_user_attrs(self._study_id).get(_PREFIX + key)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Keep JSON data with the study."""
+        self._storage.set_study_user_attr(self._study_id, _PREFIX + key, value)
+
+    def trials(self) -> list[Trial]:
+        """Return every trial, by number."""
+        trials = []
+        for number in range(self._storage.get_n_trials(self._study_id)):
+            if number not in self._finished:
+                break
+            trials.append(self._finished[number])
+        if len(trials) == self._storage.get_n_trials(self._study_id):
+            return trials
+        trials = []
+        for frozen in self._storage.get_all_trials(self._study_id, deepcopy=False):
+            trial = self._finished.get(frozen.number) or _trial_of(frozen)
+            if trial is None:
+                continue
+            if trial.state is not TrialState.RUNNING:
+                self._finished[trial.number] = trial
+            trials.append(trial)
+        return trials
+
+    def start_trial(self, request: TrialRequest, space: SearchSpace, *, is_baseline: bool) -> int:
+        """Record a trial as RUNNING and return its number (the request's own number is not looked at)."""
+        distributions = {
+            name: _distribution(space[name]) for name, value in request.point.items() if _fits(space[name], value)
+        }
+        template = create_trial(
+            state=optuna.trial.TrialState.RUNNING,
+            params={name: request.point[name] for name in distributions},
+            distributions=distributions,
+            user_attrs={
+                _PREFIX + "point": dict(request.point),
+                _PREFIX + "ds_config": dict(request.ds_config),
+                _PREFIX + "activation_checkpointing": request.activation_checkpointing,
+                _PREFIX + "config_hash": request.config_hash,
+                _PREFIX + "is_baseline": is_baseline,
+                _PREFIX + "started_at": datetime.now(UTC).isoformat(),
+            },
+        )
+        trial_id = self._storage.create_new_trial(self._study_id, template_trial=template)
+        return self._storage.get_trial_number_from_id(trial_id)
+
+    def record_outcome(self, number: int, outcome: Outcome) -> None:
+        """Keep what came of a trial; from here on it can't be lost, even if `finish_trial` is never reached."""
+        self._set(number, _PREFIX + "finished_at", datetime.now(UTC).isoformat())
+        self._set(number, _PREFIX + "outcome", outcome.to_json())
+
+    def finish_trial(self, number: int, outcome: Outcome, score: Score | None) -> Trial:
+        """Give a trial its final state and value."""
+        if outcome.failure is not None:
+            self._set(number, "failure", f"{outcome.failure.kind}: {outcome.failure.reason}")
+        if score is not None:
+            self._set(number, _PREFIX + "score", asdict(score))
+            self._set(number, "throughput_ratio", score.throughput_ratio)
+            self._set(number, "convergence_ratio", score.convergence_ratio)
+        state = optuna.trial.TrialState[outcome.state.value]
+        trial_id = self._id(number)
+        self._storage.set_trial_state_values(trial_id, state, [score.value] if score else None)
+        trial = _trial_of(self._storage.get_trial(trial_id))
+        if trial is None:
+            raise StorageError(f"trial {number} of study {self.name!r} was not written by autotune")
+        self._finished[number] = trial
+        return trial
+
+    def _set(self, number: int, key: str, value: Any) -> None:
+        self._storage.set_trial_user_attr(self._id(number), key, value)
+
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+
+def _trial_of(frozen: FrozenTrial) -> Trial | None:
+    """Read a trial; None for one that another tool put into the study."""
+    attributes = {
+        key.removeprefix(_PREFIX): value for key, value in frozen.user_attrs.items() if key.startswith(_PREFIX)
+    }
+    if "ds_config" not in attributes:
+        return None
+    outcome = attributes.get("outcome")
+    score = attributes.get("score") or {}
+    finished = attributes.get("finished_at")
+    return Trial(
+        number=frozen.number,
+        state=TrialState(frozen.state.name),
+        is_baseline=attributes["is_baseline"],
+        point=attributes["point"],
+        ds_config=attributes["ds_config"],
+        activation_checkpointing=attributes["activation_checkpointing"],
+        config_hash=attributes["config_hash"],
+        outcome=Outcome.from_json(outcome) if outcome else None,
+        throughput_ratio=score.get("throughput_ratio"),
+        convergence_ratio=score.get("convergence_ratio"),
+        score=score.get("value"),
+        started_at=datetime.fromisoformat(attributes["started_at"]),
+        finished_at=datetime.fromisoformat(finished) if finished else None,
+    )
+
+
+def _fits(dimension: Dimension, value: Value) -> bool:
+    """Whether Optuna can show a value under the dimension's distribution (a baseline may lie outside the space)."""
+    if not dimension.is_ordered:
+        return value in dimension.levels
+    return not isinstance(value, bool | str) and float(dimension.levels[0]) <= value <= float(dimension.levels[-1])
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    """Return the distribution under which Optuna's tools show a dimension."""
+    if isinstance(dimension, Integer):
+        return IntDistribution(int(dimension.levels[0]), int(dimension.levels[-1]), log=dimension.log)
+    if isinstance(dimension, Float):
+        return FloatDistribution(float(dimension.levels[0]), float(dimension.levels[-1]), log=dimension.log)
+    return CategoricalDistribution(dimension.levels)
+
+
+@contextmanager
+def _one_at_a_time(url: sqlalchemy.engine.URL) -> Iterator[None]:
+    """Let one process at a time make the tables of a SQLite file (optuna#820: others fail meanwhile)."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+        yield
+        return
+    with Path(f"{url.database}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,410 @@
+"""A study: ask -> submit -> collect -> record -> tell, over one storage, until its budget is spent.
+
+Two doors lead to a trial, and both take the same two steps (start, finish): `Study.run` drives a searcher, and
+`Study.evaluate` serves whoever drives itself, such as a Gymnasium environment.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import psutil
+
+from autotune import ds_config as config_file
+from autotune.errors import SearcherError, SpaceError, SpaceExhausted, StudyError
+from autotune.objective import Objective, Reference, Score
+from autotune.runners.protocol import Finished, TrialRunner
+from autotune.searchers.protocol import Searcher
+from autotune.space import SearchSpace
+from autotune.storage import StoredStudy
+from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Trial, TrialRequest, TrialState, Value
+
+_POLL_S = 0.2
+_HEARTBEAT_S = 2.0
+_HEARTBEAT_LOST_S = 60.0
+"""A controller on another host that has not written for this long is taken for dead."""
+_REPEATS_ALLOWED = 100
+"""Known points in a row after which a searcher is taken to be stuck."""
+
+
+class StudyListener(Protocol):
+    """Hears what a study does; called from the thread that drives it."""
+
+    def note(self, text: str) -> None:
+        """Something that takes a while is being prepared."""
+        ...
+
+    def trial_started(self, trial: Trial) -> None:
+        """A trial was recorded as RUNNING and goes to the runner."""
+        ...
+
+    def trial_finished(self, trial: Trial) -> None:
+        """A trial has its final state."""
+        ...
+
+    def waiting(self) -> None:
+        """Called a few times a second while trials run."""
+        ...
+
+
+class Silence:
+    """A listener that does nothing."""
+
+    def note(self, text: str) -> None:
+        """Ignore it."""
+
+    def trial_started(self, trial: Trial) -> None:
+        """Ignore it."""
+
+    def trial_finished(self, trial: Trial) -> None:
+        """Ignore it."""
+
+    def waiting(self) -> None:
+        """Ignore it."""
+
+
+class StopRequest:
+    """A wish to stop: first after the running trials, and when repeated at once (they end as CANCELLED)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+    @property
+    def wanted(self) -> bool:
+        return self.count > 0
+
+    @property
+    def at_once(self) -> bool:
+        return self.count > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The user's own configuration: what index 0 of the objective stands for."""
+
+    ds_config: Mapping[str, Any]
+    """Whole and concrete, as it is measured."""
+    point: Point
+    """The same as a canonical point; empty where it lies outside the space."""
+    activation_checkpointing: bool = False
+
+    @classmethod
+    def of(cls, ds_config: Mapping[str, Any], space: SearchSpace, *, activation_checkpointing: bool = False) -> Start:
+        """Place a configuration in a space."""
+        settings = config_file.settings_of(ds_config)
+        settings[config_file.ACTIVATION_CHECKPOINTING] = activation_checkpointing
+        values: dict[str, Value] = {d.name: settings.get(d.name, d.default) for d in space.dimensions}
+        try:
+            point = space.canonical(values)
+        except SpaceError:
+            point = {}
+        if any(settings.get(name) != value for name, value in space.settings(point).items() if name in space.fixed):
+            point = {}
+        return cls(ds_config=ds_config, point=point, activation_checkpointing=activation_checkpointing)
+
+
+class Study:
+    """Runs trials of one search space and keeps them; a context manager that holds the controller's place.
+
+    Args:
+        stored: where trials are kept.
+        space: what is searched.
+        start: the user's own configuration, measured first.
+        objective: weighs throughput and convergence.
+        runner: where trials run; opened and closed by the study.
+        budget: length of one trial.
+        trial_budget: how many trials may be executed in all, the baseline included; cancelled ones don't count.
+        world_size: data-parallel ranks of one trial.
+        seed: of the trials (model, data); the searcher has its own.
+        listener: hears what happens.
+        stop: looked at between polls.
+    """
+
+    def __init__(
+        self,
+        *,
+        stored: StoredStudy,
+        space: SearchSpace,
+        start: Start,
+        objective: Objective,
+        runner: TrialRunner,
+        budget: Budget,
+        trial_budget: int,
+        world_size: int,
+        seed: int = 0,
+        listener: StudyListener | None = None,
+        stop: StopRequest | None = None,
+    ) -> None:
+        self.space = space
+        self.trial_budget = trial_budget
+        self._stored = stored
+        self._start = start
+        self._objective = objective
+        self._runner = runner
+        self._budget = budget
+        self._world_size = world_size
+        self._seed = seed
+        self._listener: StudyListener = listener or Silence()
+        self._stop = stop or StopRequest()
+        self._open: dict[int, Trial] = {}
+        self._heartbeat_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._take_control()
+        try:
+            self._runner.open(self._configs_to_prepare_for(), self._listener.note)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._runner.close(cancel=True)
+            while self._open and (finished := self._runner.collect(_POLL_S)) is not None:
+                self._finish(finished)
+        finally:
+            self._release()
+
+    @property
+    def name(self) -> str:
+        return self._stored.name
+
+    @property
+    def history(self) -> Sequence[Trial]:
+        """Finished trials that count, in order; the baseline is the first."""
+        return [trial for trial in self._stored.trials() if trial.counts and trial.state is not TrialState.RUNNING]
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The trial of the user's own configuration, once it has run."""
+        return next((trial for trial in self.history if trial.is_baseline), None)
+
+    def run(self, searcher: Searcher) -> str:
+        """Measure the baseline, then what the searcher proposes, until the budget is spent.
+
+        Args:
+            searcher: new, of this study's space; it is restored from the storage.
+
+        Returns:
+            Why it ended, in words.
+
+        Raises:
+            SearcherError: when the searcher breaks its protocol.
+        """
+        self.measure_baseline()
+        searcher.restore(self._stored.attribute("searcher_state") or {}, list(self.history))
+        repeats = 0
+        while True:
+            while self._may_start():
+                try:
+                    point = searcher.ask()
+                except SpaceExhausted as exhausted:
+                    if not self._open:
+                        return str(exhausted)
+                    break
+                known = self._known(point)
+                if known is None:
+                    self._submit(point)
+                    repeats = 0
+                    continue
+                repeats += 1
+                if repeats > _REPEATS_ALLOWED:
+                    raise SearcherError(f"searcher {type(searcher).__name__} proposed {repeats} known points in a row")
+                searcher.tell(known)
+            if not self._open:
+                return self._why_it_ended()
+            for trial in self._wait():
+                if trial.counts:
+                    searcher.tell(trial)
+                    self._stored.set_attribute("searcher_state", dict(searcher.state()))
+
+    def measure_baseline(self) -> Trial | None:
+        """Run the user's own configuration unless it has been; None when a stop came first."""
+        if self.baseline is None and self._may_start():
+            self._submit(self._start.point, is_baseline=True)
+            while self._open:
+                self._wait()
+        return self.baseline
+
+    def evaluate(self, point: Point) -> Trial:
+        """Measure one canonical point and wait for it; a point that has run before is answered from its record.
+
+        Raises:
+            SpaceError: when the point is outside the space or not canonical.
+            StudyError: when the trial budget is spent, or a stop is wanted.
+        """
+        self.space.check(point)
+        self.measure_baseline()
+        known = self._known(point)
+        if known is not None:
+            return known
+        if not self._may_start():
+            raise StudyError(f"study {self.name!r}: no further trial: {self._why_it_ended()}")
+        self._submit(point)
+        finished: list[Trial] = []
+        while self._open:
+            finished += self._wait()
+        return finished[-1]
+
+    def request(self, point: Point, *, is_baseline: bool = False, number: int = 0) -> TrialRequest:
+        """Return what is sent to the evaluator for a point, or for the user's own configuration."""
+        if is_baseline:
+            config, checkpointing = self._start.ds_config, self._start.activation_checkpointing
+        else:
+            settings = self.space.settings(point)
+            config = config_file.build(self._start.ds_config, settings, world_size=self._world_size)
+            checkpointing = bool(
+                settings.get(config_file.ACTIVATION_CHECKPOINTING, self._start.activation_checkpointing)
+            )
+        return TrialRequest(
+            number=number,
+            point=dict(point),
+            ds_config=config,
+            activation_checkpointing=checkpointing,
+            budget=self._budget,
+            convergence_at_s=self._convergence_at_s(),
+            seed=self._seed,
+        )
+
+    def _convergence_at_s(self) -> float | None:
+        """Equal training time for all: the budget's seconds, else what the first measured trial took."""
+        if self._budget.seconds is not None:
+            return self._budget.seconds
+        first = self._first_measured()
+        return first.measurement.convergence_time_s if first and first.measurement else None
+
+    def _first_measured(self) -> Trial | None:
+        return next((trial for trial in self.history if trial.measurement is not None), None)
+
+    def _known(self, point: Point) -> Trial | None:
+        return next((trial for trial in self.history if trial.point and dict(trial.point) == dict(point)), None)
+
+    def _may_start(self) -> bool:
+        used = len(self.history) + len(self._open)
+        return not self._stop.wanted and len(self._open) < self._runner.slots and used < self.trial_budget
+
+    def _submit(self, point: Point, *, is_baseline: bool = False) -> None:
+        request = self.request(point, is_baseline=is_baseline)
+        number = self._stored.start_trial(request, self.space, is_baseline=is_baseline)
+        trial = next(trial for trial in reversed(self._stored.trials()) if trial.number == number)
+        self._open[number] = trial
+        self._listener.trial_started(trial)
+        self._runner.submit(replace(request, number=number))
+
+    def _wait(self) -> list[Trial]:
+        """Wait a moment; return the trials that finished meanwhile."""
+        self._beat()
+        if self._stop.at_once:
+            self._runner.close(cancel=True)
+        finished = self._runner.collect(_POLL_S)
+        self._listener.waiting()
+        return [self._finish(finished)] if finished is not None else []
+
+    def _finish(self, finished: Finished) -> Trial:
+        number, outcome = finished.request.number, finished.outcome
+        self._stored.record_outcome(number, outcome)
+        trial = self._stored.finish_trial(number, outcome, self._score(outcome))
+        del self._open[number]
+        self._listener.trial_finished(trial)
+        return trial
+
+    def _score(self, outcome: Outcome) -> Score | None:
+        if outcome.measurement is None:
+            return None
+        first = self._first_measured()
+        reference = first.measurement if first and first.measurement else outcome.measurement
+        return self._objective.score(outcome.measurement, Reference.of(reference))
+
+    def _why_it_ended(self) -> str:
+        if self._stop.wanted:
+            return "stopped as asked"
+        return f"the budget of {self.trial_budget} trials is spent"
+
+    def _take_control(self) -> None:
+        """Become the study's one controller, and end what a dead one left behind."""
+        refuse_if_controlled(self._stored)
+        self._beat()
+        self._stored.set_attribute("stop_requested", None)
+        for trial in self._stored.trials():
+            if trial.state is TrialState.RUNNING:
+                lost = Failure(kind=FailureKind.CANCELLED, reason="the controller ended before the trial did")
+                outcome = trial.outcome or Outcome(failure=lost)
+                if trial.outcome is None:
+                    self._stored.record_outcome(trial.number, outcome)
+                self._stored.finish_trial(trial.number, outcome, self._score(outcome))
+
+    def _release(self) -> None:
+        self._stored.set_attribute("controller", None)
+
+    def _configs_to_prepare_for(self) -> list[Mapping[str, Any]]:
+        """Return configurations that between them need every op the study can meet: one for each level."""
+        configs = [self._start.ds_config]
+        for dimension in self.space.dimensions:
+            for level in dimension.levels:
+                values = {d.name: self._start.point.get(d.name, d.default) for d in self.space.dimensions}
+                for condition in (*dimension.conditions, *dimension.level_conditions.get(level, ())):
+                    if condition.dimension in values:
+                        values[condition.dimension] = condition.allowed[-1]
+                point = self.space.canonical({**values, dimension.name: level})
+                configs.append(self.request(point).ds_config)
+        return configs
+
+    def _beat(self) -> None:
+        """Say now and then that this controller lives, and hear whether a stop was asked for from elsewhere."""
+        now = time.monotonic()
+        if now - self._heartbeat_at < _HEARTBEAT_S and self._heartbeat_at:
+            return
+        if self._heartbeat_at and self._stored.attribute("stop_requested") and not self._stop.wanted:
+            self._stop()
+        self._heartbeat_at = now
+        self._stored.set_attribute("controller", _this_process())
+
+
+def refuse_if_controlled(stored: StoredStudy) -> None:
+    """Refuse to touch a study that a live controller runs.
+
+    Raises:
+        StudyError: naming the process.
+    """
+    controller = stored.attribute("controller")
+    if controller_is_alive(controller):
+        raise StudyError(
+            f"study {stored.name!r} is being run by process {controller['pid']} on {controller['host']}; "
+            f"wait for it, or end it: autotune stop {stored.name}"
+        )
+
+
+def controller_is_alive(controller: Mapping[str, Any] | None) -> bool:
+    """Whether the process that wrote a study's 'controller' attribute still runs."""
+    if not controller:
+        return False
+    if controller["host"] != socket.gethostname():
+        return time.time() - controller["heartbeat_at"] < _HEARTBEAT_LOST_S
+    try:
+        process = psutil.Process(controller["pid"])
+        same = abs(process.create_time() - float(controller["created_at"])) < 1.0
+        alive: bool = process.status() != psutil.STATUS_ZOMBIE
+        return same and alive
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _this_process() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "created_at": psutil.Process().create_time(),
+        "heartbeat_at": time.time(),
+    }
