@@ -22,12 +22,13 @@ from autotune.evaluators.recorded import RecordedEvaluator
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.hardware import Hardware
 from autotune.objective import Objective
+from autotune.report.summary import StudySummary
 from autotune.runners import InlineRunner, LocalRunner, TrialRunner
 from autotune.runners.attempt import ignore_stage
 from autotune.runners.protocol import StageListener
 from autotune.space import SearchSpace
 from autotune.storage import DEFAULT_URL, Storage, StoredStudy
-from autotune.study import Start, StopRequest, Study, StudyListener
+from autotune.study import Start, StopRequest, Study, StudyListener, controller_is_alive
 from autotune.trials import Budget
 from autotune.workload import WorkloadReference
 from autotune_spaces import SpaceChanges, build
@@ -299,6 +300,23 @@ def study(
         seed=campaign.seed,
         listener=listener,
         stop=stop,
+    )
+
+
+def summary(stored: StoredStudy) -> StudySummary:
+    """Return all that reports and listings need to know of a study."""
+    campaign, hardware = campaign_of(stored), recorded_hardware(stored)
+    return StudySummary(
+        name=stored.name,
+        searcher=stored.attribute("searcher") or campaign.searcher,
+        evaluator=campaign.evaluator,
+        workload=campaign.workload.function,
+        trials=tuple(stored.trials()),
+        trial_budget=stored.attribute("trial_budget") or campaign.trials,
+        space=space_of(campaign, hardware),
+        objective=objective_of(campaign),
+        hardware=hardware,
+        is_running=controller_is_alive(stored.attribute("controller")),
     )
 
 

@@ -258,6 +258,20 @@ class Study:
             finished += self._wait()
         return finished[-1]
 
+    def remeasure(self, trial: Trial) -> Outcome | None:
+        """Run a trial's very configuration once more, without recording it; None when a stop came first."""
+        request = replace(self.request(trial.point, is_baseline=trial.is_baseline), number=trial.number)
+        if request.config_hash != trial.config_hash:
+            raise StudyError(f"trial {trial.number}: its configuration can't be built again; was the campaign changed?")
+        self._runner.submit(request)
+        while True:
+            finished = self._runner.collect(_POLL_S)
+            self._listener.waiting()
+            if finished is not None:
+                return None if _was_cancelled(finished.outcome) else finished.outcome
+            if self._stop.wanted:
+                self._runner.close(cancel=True)
+
     def request(self, point: Point, *, is_baseline: bool = False, number: int = 0) -> TrialRequest:
         """Return what is sent to the evaluator for a point, or for the user's own configuration."""
         if is_baseline:
@@ -372,6 +386,10 @@ class Study:
         self._stored.set_attribute("controller", _this_process())
 
 
+def _was_cancelled(outcome: Outcome) -> bool:
+    return outcome.failure is not None and outcome.failure.kind is FailureKind.CANCELLED
+
+
 def refuse_if_controlled(stored: StoredStudy) -> None:
     """Refuse to touch a study that a live controller runs.
 
@@ -395,8 +413,7 @@ def controller_is_alive(controller: Mapping[str, Any] | None) -> bool:
     try:
         process = psutil.Process(controller["pid"])
         same = abs(process.create_time() - float(controller["created_at"])) < 1.0
-        alive: bool = process.status() != psutil.STATUS_ZOMBIE
-        return same and alive
+        return same and process.is_running()
     except psutil.NoSuchProcess:
         return False
 

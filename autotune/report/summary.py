@@ -1,0 +1,51 @@
+"""A study as listings, reports and exports see it: a frozen summary, and the few figures that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.hardware import Hardware
+from autotune.objective import Objective
+from autotune.space import SearchSpace
+from autotune.trials import Trial, TrialState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySummary:
+    """Everything a reader needs to know of a study, taken from the storage at one moment."""
+
+    name: str
+    searcher: str
+    evaluator: str
+    """'deepspeed' (real trials), 'simulated' or 'recorded'."""
+    workload: str
+    trials: Sequence[Trial]
+    """All trials, by number; those that were cancelled or still run among them."""
+    trial_budget: int
+    space: SearchSpace
+    objective: Objective
+    hardware: Hardware
+    is_running: bool
+    """Whether a controller runs it now."""
+
+    @property
+    def finished(self) -> list[Trial]:
+        """Trials that were executed to an end, by number."""
+        return [trial for trial in self.trials if trial.counts and trial.state is not TrialState.RUNNING]
+
+    @property
+    def baseline(self) -> Trial | None:
+        """The trial of the user's own configuration; None before it has run."""
+        return next((trial for trial in self.finished if trial.is_baseline), None)
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the highest R (the earliest of equals); None when no trial has a score."""
+        scored = [trial for trial in self.finished if trial.score is not None]
+        return max(scored, key=lambda trial: (trial.score, -trial.number), default=None)
+
+    @property
+    def executed_count(self) -> int:
+        """Trials that count against the budget."""
+        return len(self.finished)
