@@ -409,11 +409,11 @@ def controller_is_alive(controller: Mapping[str, Any] | None) -> bool:
     if not controller:
         return False
     if controller["host"] != socket.gethostname():
-        return time.time() - controller["heartbeat_at"] < _HEARTBEAT_LOST_S
+        return time.time() - float(controller["heartbeat_at"]) < _HEARTBEAT_LOST_S
     try:
         process = psutil.Process(controller["pid"])
         same = abs(process.create_time() - float(controller["created_at"])) < 1.0
-        return same and process.is_running()
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
