@@ -22,6 +22,8 @@ class RankCommand:
     """Folder of this rank in this trial (made by the host); the process runs there."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Text files to write into `directory` before the start, by name."""
+    memory_limit_bytes: int | None = None
+    """Resident size above which the host kills the process; None: the machine's own limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class RankReport:
     log_tail: tuple[str, ...] = ()
     """Last lines of the process's output (only once it has ended, or has delivered)."""
     log_path: str | None = None
+    memory_exceeded_bytes: int | None = None
+    """Resident size at which the host killed the process for its memory limit; None: it did not."""
 
 
 class RankHost(Protocol):
@@ -59,7 +63,7 @@ class RankHost(Protocol):
         ...
 
     def stop(self) -> RankReport:
-        """End the process and everything it started (SIGTERM, a moment, SIGKILL); idempotent. Return the last report."""
+        """End the process and everything it started (SIGTERM, then SIGKILL); idempotent. Return the last report."""
         ...
 
 

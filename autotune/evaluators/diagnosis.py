@@ -1,0 +1,124 @@
+"""The diagnosis of a trial that ended badly: from what its ranks left behind to one `Failure`.
+
+Exit codes and result files tell; words in a log never do (they are shown to the user, no more).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from autotune.evaluators.protocol import RankReport
+from autotune.evaluators.rank_files import RankResult
+from autotune.trials import Failure, FailureKind, Stage
+
+MIB = 1024 * 1024
+
+
+class Cause(IntEnum):
+    """How likely a rank's end is what ended the trial; the lowest is the one to tell the user of."""
+
+    MEMORY_LIMIT = 0
+    """The host killed it for its memory limit."""
+    OWN_FAILURE = 1
+    """It reported what went wrong in it."""
+    KILLED = 2
+    """It is gone without a word, by SIGKILL."""
+    DIED = 3
+    """It is gone without a word, otherwise; a broken connection can do this."""
+    FOLLOWED_A_PEER = 4
+    """It reported a broken connection to another rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailure:
+    """One rank's failure and how much it explains."""
+
+    cause: Cause
+    failure: Failure
+    address_in_use: bool = False
+
+
+def rank_failure(rank: int, report: RankReport, result: RankResult | None) -> RankFailure | None:
+    """Return how this rank failed; None while it runs, and when it did its part whatever its exit code."""
+    if report.memory_exceeded_bytes is not None:
+        return _of(rank, report, Cause.MEMORY_LIMIT, FailureKind.OUT_OF_MEMORY, _limit_reason(rank, report))
+    if result is not None:
+        if result.outcome is None or result.outcome.failure is None:
+            return None
+        cause = Cause.FOLLOWED_A_PEER if result.follows_a_peer else Cause.OWN_FAILURE
+        failure = replace(result.outcome.failure, rank=rank, exit_code=report.exit_code, log_tail=report.log_tail)
+        return RankFailure(cause=cause, failure=failure, address_in_use=result.address_in_use)
+    if report.running:
+        return None
+    if report.exit_code == -signal.SIGKILL:
+        reason = (
+            f"rank {rank} was killed by signal 9; on most machines that is the kernel's out-of-memory killer "
+            f"(`dmesg` tells). Take a smaller micro-batch, a higher ZeRO stage or a smaller model"
+        )
+        return _of(rank, report, Cause.KILLED, FailureKind.OUT_OF_MEMORY, reason)
+    return _of(rank, report, Cause.DIED, FailureKind.CRASH, f"rank {rank} {_ending(report.exit_code)}")
+
+
+def most_telling(failures: Sequence[RankFailure | None]) -> RankFailure | None:
+    """Return the failure that explains the others; of equals the lowest rank's."""
+    known = [failure for failure in failures if failure is not None]
+    return min(known, key=lambda failure: failure.cause, default=None)
+
+
+def timeout(*, stages: Sequence[Stage], rank: int, limit_s: float, report: RankReport) -> Failure:
+    """Return the failure of a trial in which `rank` overstayed its stage."""
+    stage = stages[rank]
+    elsewhere = ", ".join(f"rank {i}: {other.value}" for i, other in enumerate(stages) if i != rank)
+    others = f" (the others: {elsewhere})" if elsewhere else ""
+    return Failure(
+        kind=FailureKind.TIMEOUT,
+        reason=(
+            f"rank {rank} was still in stage '{stage.value}' after {limit_s:g} s{others}; its log shows how far it "
+            f"came. If it was only slow, raise deadlines.{stage.value}_s"
+        ),
+        stage=stage,
+        rank=rank,
+        log_tail=report.log_tail,
+    )
+
+
+def cancelled(stage: Stage) -> Failure:
+    """Return the failure of a trial that was told to stop."""
+    return Failure(kind=FailureKind.CANCELLED, reason="stopped before its end, as asked", stage=stage)
+
+
+def _of(rank: int, report: RankReport, cause: Cause, kind: FailureKind, reason: str) -> RankFailure:
+    failure = Failure(
+        kind=kind,
+        reason=reason,
+        stage=report.stage or Stage.LAUNCH,
+        rank=rank,
+        exit_code=report.exit_code,
+        log_tail=report.log_tail,
+    )
+    return RankFailure(cause=cause, failure=failure)
+
+
+def _limit_reason(rank: int, report: RankReport) -> str:
+    return (
+        f"rank {rank} held {(report.memory_exceeded_bytes or 0) / MIB:.0f} MiB of resident memory, above its limit; "
+        f"take a smaller micro-batch, a higher ZeRO stage, or raise the memory limit per rank"
+    )
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "is gone, and its exit code with it: the process or the node that hosted it was lost"
+    if exit_code < 0:
+        return f"was killed by signal {-exit_code} ({_signal_name(-exit_code)}) and left no result; its log tells more"
+    return f"ended with exit code {exit_code} and left no result; its log tells more"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,72 @@
+"""The files between a controller and a rank: the assignment it reads, the stage it announces, the result it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autotune.trials import Budget, Outcome, TrialRequest
+from autotune.workload import WorkloadReference
+
+REQUEST_FILE = "request.json"
+STAGE_FILE = "stage"
+RESULT_FILE = "result.json"
+LOG_FILE = "log.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankAssignment:
+    """What one rank is to do; written by the controller, read once by the rank."""
+
+    request: TrialRequest
+    workload: WorkloadReference
+    rank: int
+    world_size: int
+    device: str
+    """'cpu' or 'cuda'."""
+    collective_timeout_s: float
+    """After it a collective raises; a safety net below the controller's own deadlines."""
+
+    def to_text(self) -> str:
+        """Return the JSON text that `from_text` reads."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> RankAssignment:
+        """Read what `to_text` wrote."""
+        data: dict[str, Any] = json.loads(text)
+        request, workload = data.pop("request"), data.pop("workload")
+        budget = Budget(**request.pop("budget"))
+        workload["python_path"] = tuple(workload["python_path"])
+        return cls(request=TrialRequest(budget=budget, **request), workload=WorkloadReference(**workload), **data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """What one rank left behind when it was done."""
+
+    outcome: Outcome | None = None
+    """The measurement (rank 0 only) or this rank's failure; None: it did its part, rank 0 tells the rest."""
+    follows_a_peer: bool = False
+    """The failure is an error of the connection to another rank, which is the one to ask."""
+    address_in_use: bool = False
+    """The rendezvous port was taken by someone else between its reservation and its use: try another."""
+
+    def to_text(self) -> str:
+        """Return the JSON text that `from_text` reads."""
+        outcome = self.outcome.to_json() if self.outcome else None
+        return json.dumps(
+            {"outcome": outcome, "follows_a_peer": self.follows_a_peer, "address_in_use": self.address_in_use}
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> RankResult:
+        """Read what `to_text` wrote."""
+        data: Mapping[str, Any] = json.loads(text)
+        return cls(
+            outcome=Outcome.from_json(data["outcome"]) if data["outcome"] else None,
+            follows_a_peer=data["follows_a_peer"],
+            address_in_use=data["address_in_use"],
+        )

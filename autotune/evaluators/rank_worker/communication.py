@@ -1,0 +1,45 @@
+"""Communication time of a step: how long a collective was under way, from torch's profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+PROFILED_STEPS = 3
+CPU_PREFIX = "gloo:"
+CUDA_MARK = "nccl"
+MICROSECONDS = 1e-6
+
+
+def seconds_per_step(step: Callable[[], None], device: str) -> float:
+    """Train a few more steps under the profiler; return the time per step in which at least one collective ran.
+
+    On a CPU the events are the gloo operations' own, from enqueueing to completion, so waiting for a slower rank is
+    communication. On CUDA they are the NCCL kernels.
+    """
+    activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities) as profiler:
+        for _ in range(PROFILED_STEPS):
+            step()
+    return covered(_spans(profiler.events(), device)) * MICROSECONDS / PROFILED_STEPS
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of the spans (overlapping parts count once)."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _spans(events: Any, device: str) -> Iterable[tuple[float, float]]:
+    for event in events:
+        name = event.name
+        wanted = (
+            name.startswith(CPU_PREFIX) if device == "cpu" else CUDA_MARK in name and "CUDA" in str(event.device_type)
+        )
+        if wanted:
+            yield event.time_range.start, event.time_range.end

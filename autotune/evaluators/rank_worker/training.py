@@ -1,0 +1,106 @@
+"""The training of one rank: optimizer steps and held-out losses, agreed on by all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from autotune.evaluators.rank_worker.failures import TrialFailed
+from autotune.evaluators.rank_worker.process_group import ProcessGroup
+from autotune.evaluators.rank_worker.schedule import Schedule
+from autotune.evaluators.rank_worker.step_timer import StepTimer
+from autotune.trials import FailureKind
+from autotune.workload import TrainingWorkload
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+
+class Training:
+    """Trains an engine, times it, and measures the held-out loss."""
+
+    def __init__(
+        self,
+        *,
+        engine: Any,
+        workload: TrainingWorkload,
+        batches: Iterator[Any],
+        held_out: list[tuple[Any, int]],
+        group: ProcessGroup,
+    ) -> None:
+        self.engine = engine
+        self.workload = workload
+        self.batches = batches
+        self.held_out = held_out
+        self.group = group
+        self.phase_s: dict[str, float] = defaultdict(float)
+        """Seconds by phase, summed over the timed steps of this rank."""
+        self.last_loss = math.nan
+        """Training loss of the last step, mean over its micro-steps, on this rank."""
+
+    def step(self, schedule: Schedule) -> None:
+        """Train one optimizer step and record it.
+
+        Raises:
+            TrialFailed: DIVERGED, on every rank alike, when the loss of any rank is not finite.
+        """
+        timer = StepTimer(self.group.device)
+        timer.start()
+        loss = self._train(timer)
+        time_s, phases = timer.stop()
+        self.last_loss = loss.item()
+        slowest_s, diverged = self.group.maximum([time_s, 0.0 if math.isfinite(self.last_loss) else 1.0])
+        if diverged:
+            raise TrialFailed(
+                FailureKind.DIVERGED,
+                f"the training loss was not finite in step {schedule.steps + 1} ({self.last_loss} on this rank); "
+                "a lower learning rate, a warm-up or gradient clipping may help",
+            )
+        if schedule.next_step_is_timed:
+            for phase, seconds in phases.items():
+                self.phase_s[phase] += seconds
+        schedule.record_step(slowest_s)
+
+    def unrecorded_step(self) -> None:
+        """Train one optimizer step outside of the schedule."""
+        self._train(StepTimer(self.group.device))
+
+    def measure_held_out(self, schedule: Schedule) -> None:
+        """Measure the held-out loss and record it.
+
+        Raises:
+            TrialFailed: DIVERGED, on every rank alike, when it is not finite.
+        """
+        self.engine.eval()
+        total, count = 0.0, 0
+        with torch.no_grad():
+            for batch, samples in self.held_out:
+                loss = float(self.workload.loss(self.engine, batch))
+                total += loss * samples if samples else 0.0
+                count += samples
+        self.engine.train()
+        loss_sum, samples_sum = self.group.total([total, float(count)])
+        loss = loss_sum / samples_sum
+        if not math.isfinite(loss):
+            raise TrialFailed(
+                FailureKind.DIVERGED,
+                f"the held-out loss was not finite after {schedule.steps} steps ({loss}); "
+                "a lower learning rate, a warm-up or gradient clipping may help",
+            )
+        schedule.record_held_out(loss)
+
+    def _train(self, timer: StepTimer) -> torch.Tensor:
+        micro_steps: int = self.engine.gradient_accumulation_steps()
+        total: torch.Tensor = torch.zeros((), device=self.group.device)
+        for _ in range(micro_steps):
+            loss = self.workload.loss(self.engine, next(self.batches))
+            timer.lap(FORWARD)
+            self.engine.backward(loss)
+            timer.lap(BACKWARD)
+            self.engine.step()
+            timer.lap(OPTIMIZER)
+            total = total + loss.detach().float()
+        return total / micro_steps

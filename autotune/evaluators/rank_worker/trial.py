@@ -1,0 +1,161 @@
+"""One rank's part in one trial, from the rendezvous to the measurement. Importing this loads torch and DeepSpeed."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import random
+from typing import Any
+
+import deepspeed
+import numpy as np
+import torch
+
+from autotune.errors import WorkloadError
+from autotune.evaluators.rank_files import RankAssignment
+from autotune.evaluators.rank_worker import batches, checkpointing, communication, engine
+from autotune.evaluators.rank_worker.failures import TrialFailed
+from autotune.evaluators.rank_worker.memory import PeakMemory
+from autotune.evaluators.rank_worker.process_group import ProcessGroup
+from autotune.evaluators.rank_worker.reporter import Reporter
+from autotune.evaluators.rank_worker.schedule import Schedule
+from autotune.evaluators.rank_worker.training import BACKWARD, FORWARD, OPTIMIZER, Training
+from autotune.trials import FailureKind, Measurement, Outcome, Stage
+from autotune.workload import TrainingWorkload, WorkloadContext
+
+STAGE_3_WARMUP_STEPS = 4
+"""ZeRO-3 records the order of parameters in its first steps and prefetches only then; four were slower."""
+SETTLING_STEPS = 1
+STAGE_3_SETTLING_STEPS = 2
+SEED_STRIDE = 1_000_003
+"""Keeps the random streams of ranks (dropout) apart from one another and from those of neighbouring seeds."""
+
+
+def run_trial(assignment: RankAssignment, reporter: Reporter) -> Outcome | None:
+    """Run this rank's part; return the measurement on rank 0, None on the others."""
+    request = assignment.request
+    device = "cpu" if assignment.device == "cpu" else f"cuda:{torch.cuda.current_device()}"
+    group = ProcessGroup(rank=assignment.rank, world_size=assignment.world_size, device=device)
+    reporter.enter(Stage.RENDEZVOUS)
+    group.join(assignment.collective_timeout_s)
+    reporter.enter(Stage.INITIALIZE)
+    training = _training(assignment, group, reporter)
+    effective = engine.effective_config(training.engine, assignment.world_size)
+    engine.check_as_sent(request.ds_config, effective)
+    reporter.enter(Stage.FIRST_STEP)
+    stage_3 = effective["zero_optimization.stage"] == 3
+    schedule = Schedule(
+        budget=request.budget,
+        convergence_at_s=request.convergence_at_s,
+        warmup_steps=max(request.budget.warmup_steps, STAGE_3_WARMUP_STEPS if stage_3 else 0),
+        settling_steps=STAGE_3_SETTLING_STEPS if stage_3 else SETTLING_STEPS,
+        samples_per_step=effective["train_batch_size"],
+    )
+    memory = PeakMemory(device)
+    _train(training, schedule, memory, reporter)
+    return _measured(training, schedule, memory, effective)
+
+
+def _training(assignment: RankAssignment, group: ProcessGroup, reporter: Reporter) -> Training:
+    request = assignment.request
+    _seed(request.seed)
+    workload = _workload(assignment, group.device)
+    if request.activation_checkpointing:
+        checkpointing.switch_on(workload)
+    built = engine.build(workload.model, request.ds_config, reporter)
+    _seed(request.seed * SEED_STRIDE + assignment.rank)
+    share = {"rank": assignment.rank, "world_size": assignment.world_size}
+    stream = batches.training_batches(
+        workload,
+        batch_size=built.train_micro_batch_size_per_gpu(),
+        seed=request.seed,
+        device=group.device,
+        **share,
+    )
+    held_out = batches.held_out_batches(workload, device=group.device, **share)
+    return Training(engine=built, workload=workload, batches=stream, held_out=held_out, group=group)
+
+
+def _train(training: Training, schedule: Schedule, memory: PeakMemory, reporter: Reporter) -> None:
+    training.measure_held_out(schedule)
+    memory.start()
+    while not schedule.is_over:
+        training.step(schedule)
+        if schedule.steps == 1:
+            reporter.enter(Stage.RUN)
+        if schedule.evaluation_is_due:
+            training.measure_held_out(schedule)
+    (skipped,) = training.group.maximum([training.engine.skipped_steps])
+    if skipped >= schedule.steps:
+        raise TrialFailed(
+            FailureKind.DIVERGED,
+            f"the loss scaler skipped every one of {schedule.steps} optimizer steps: nothing was learned; "
+            "a lower fp16.initial_scale_power, bf16 or a longer budget may help",
+        )
+
+
+def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effective: dict[str, Any]) -> Outcome | None:
+    group = training.group
+    peaks = group.from_each_rank(memory.peak_bytes())
+    (loss_sum,) = group.total([training.last_loss])
+    skipped_steps = training.engine.skipped_steps
+    communication_s = communication.seconds_per_step(training.unrecorded_step, group.device)
+    if group.rank != 0:
+        return None
+    samples_per_second = schedule.samples_per_step / schedule.step_time_s
+    tokens = training.workload.tokens_per_sample
+    phase_s = {phase: training.phase_s[phase] / schedule.timed_steps for phase in (FORWARD, BACKWARD, OPTIMIZER)}
+    measurement = Measurement(
+        samples_per_second=samples_per_second,
+        samples_per_second_spread=schedule.spread,
+        step_time_s=schedule.step_time_s,
+        timed_steps=schedule.timed_steps,
+        warmup_steps=schedule.warmup_steps,
+        samples_per_step=schedule.samples_per_step,
+        training_time_s=schedule.training_time_s,
+        held_out_loss_before=schedule.loss_before,
+        held_out_loss_after=schedule.loss_at_convergence_time,
+        convergence_time_s=schedule.convergence_time_s,
+        training_loss_last=loss_sum / group.world_size,
+        tokens_per_second=samples_per_second * tokens if tokens else None,
+        peak_memory_bytes=tuple(int(peak) for peak in peaks),
+        memory_kind=memory.kind,
+        forward_s=phase_s[FORWARD],
+        backward_s=phase_s[BACKWARD],
+        optimizer_s=phase_s[OPTIMIZER],
+        communication_s=communication_s,
+        skipped_steps=skipped_steps,
+        effective_config=effective,
+        versions={
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "deepspeed": deepspeed.__version__,
+        },
+    )
+    return Outcome(measurement=measurement)
+
+
+def _workload(assignment: RankAssignment, device: str) -> TrainingWorkload:
+    reference = assignment.workload
+    module, _, name = reference.import_path.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    context = WorkloadContext(
+        seed=assignment.request.seed,
+        rank=assignment.rank,
+        world_size=assignment.world_size,
+        device=device,
+        arguments=reference.arguments,
+    )
+    workload = function(context)
+    if not isinstance(workload, TrainingWorkload):
+        raise WorkloadError(
+            f"{reference.function}: returned a {type(workload).__name__}; it must return an "
+            "autotune.workload.TrainingWorkload"
+        )
+    return workload
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - workloads may draw from the global generators
+    torch.manual_seed(seed)

@@ -1,0 +1,1 @@
+"""Workloads that come with autotune (`autotune.workload.BUILT_IN`); importing one loads torch."""

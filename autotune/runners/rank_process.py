@@ -1,0 +1,173 @@
+"""A rank's process on this machine: started in a session of its own, tied to this process's life, ended whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+
+from autotune.evaluators.protocol import RankCommand, RankReport
+from autotune.evaluators.rank_files import LOG_FILE, RESULT_FILE, STAGE_FILE
+from autotune.runners.bounded_log import BoundedLog
+from autotune.trials import Stage
+
+TOKEN_VARIABLE = "AUTOTUNE_RANK_TOKEN"  # noqa: S105 - a mark, not a secret
+"""Marks every process of one rank, so that one which left the process group is found as well."""
+TERM_GRACE_S = 1.5
+KILL_WAIT_S = 5.0
+_STAGES = {stage.value: stage for stage in Stage}
+
+
+class RankProcess:
+    """A `RankHost` on this machine.
+
+    The child's standard input is a pipe that this process holds open: when this process dies, however it dies, the
+    child reads the end of its input and kills its own process group.
+    """
+
+    def __init__(self, *, address: str = "127.0.0.1", threads: int | None = None, gpu: str | None = None) -> None:
+        """Store where the rank runs.
+
+        Args:
+            address: Address of this machine that the other ranks reach.
+            threads: OMP_NUM_THREADS of the rank, unless the environment sets it; None: processors over ranks.
+            gpu: What the rank gets as CUDA_VISIBLE_DEVICES; None: this process's own.
+        """
+        self.address = address
+        self.threads = threads
+        self.gpu = gpu
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: BoundedLog | None = None
+        self._directory = Path()
+        self._token = ""
+        self._memory_limit_bytes: int | None = None
+        self._memory_exceeded_bytes: int | None = None
+
+    def reserve_address(self) -> tuple[str, int]:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.bind((self.address, 0))
+            return self.address, int(listener.getsockname()[1])
+
+    def start(self, command: RankCommand) -> None:
+        self.stop()
+        self._directory = Path(command.directory)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for stale in (STAGE_FILE, RESULT_FILE):
+            (self._directory / stale).unlink(missing_ok=True)
+        for name, text in command.files.items():
+            (self._directory / name).write_text(text)
+        self._token = uuid.uuid4().hex
+        self._memory_limit_bytes = command.memory_limit_bytes
+        self._memory_exceeded_bytes = None
+        self._process = subprocess.Popen(
+            [sys.executable, *command.argv],
+            cwd=self._directory,
+            env=self._environment(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        self._log = BoundedLog(self._process.stdout, self._directory / LOG_FILE)
+
+    def poll(self) -> RankReport:
+        if self._process is None:
+            return RankReport(running=False)
+        self._enforce_memory_limit(self._process)
+        exit_code = self._process.poll()
+        result = _read(self._directory / RESULT_FILE)  # after the exit code: nothing is written later
+        told = exit_code is not None or result is not None
+        return RankReport(
+            running=exit_code is None,
+            exit_code=exit_code,
+            stage=_STAGES.get((_read(self._directory / STAGE_FILE) or "").strip()),
+            result=result,
+            log_tail=self._log.tail() if told and self._log else (),
+            log_path=str(self._directory / LOG_FILE),
+            memory_exceeded_bytes=self._memory_exceeded_bytes,
+        )
+
+    def stop(self) -> RankReport:
+        process, log = self._process, self._log
+        if process is None or log is None:
+            return RankReport(running=False)
+        if process.stdin is not None and not process.stdin.closed:
+            self._end(process)
+            process.stdin.close()
+            log.close()
+        return self.poll()
+
+    def _environment(self, command: RankCommand) -> dict[str, str]:
+        environment = {**os.environ, **command.environment, TOKEN_VARIABLE: self._token}
+        if self.gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpu
+        ranks = int(command.environment.get("WORLD_SIZE", "1"))
+        environment.setdefault("OMP_NUM_THREADS", str(self.threads or max(1, len(os.sched_getaffinity(0)) // ranks)))
+        return environment
+
+    def _enforce_memory_limit(self, process: subprocess.Popen[bytes]) -> None:
+        if self._memory_limit_bytes is None or process.returncode is not None:
+            return
+        try:
+            resident_bytes = int(psutil.Process(process.pid).memory_info().rss)
+        except psutil.Error:
+            return
+        if resident_bytes > self._memory_limit_bytes:
+            self._memory_exceeded_bytes = resident_bytes
+            _signal_group(process.pid, signal.SIGKILL)
+            _wait(process, KILL_WAIT_S)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        # Until it is waited for, the leader's process group can't be another's; afterwards only marks tell.
+        if process.poll() is None:
+            _signal_group(process.pid, signal.SIGTERM)
+            if not _wait(process, TERM_GRACE_S):
+                _signal_group(process.pid, signal.SIGKILL)
+                _wait(process, KILL_WAIT_S)
+        stragglers = _marked(self._token)
+        for straggler in stragglers:
+            try:
+                straggler.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(stragglers, timeout=KILL_WAIT_S)
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        return
+
+
+def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    try:
+        process.wait(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _marked(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN_VARIABLE) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue  # gone meanwhile, or another user's
+    return found
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
