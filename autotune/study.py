@@ -214,6 +214,8 @@ class Study:
                     if not self._open:
                         return str(exhausted)
                     break
+                if self._stop.wanted:  # it came while the searcher thought
+                    break
                 known = self._known(point)
                 if known is None:
                     self._submit(point)
@@ -380,7 +382,8 @@ class Study:
         now = time.monotonic()
         if now - self._heartbeat_at < _HEARTBEAT_S and self._heartbeat_at:
             return
-        if self._heartbeat_at and self._stored.attribute("stop_requested") and not self._stop.wanted:
+        wishes = int(self._stored.attribute("stop_requested") or 0) if self._heartbeat_at else 0
+        while self._stop.count < wishes:
             self._stop()
         self._heartbeat_at = now
         self._stored.set_attribute("controller", _this_process())
