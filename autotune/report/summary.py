@@ -35,15 +35,29 @@ class StudySummary:
         return [trial for trial in self.trials if trial.counts and trial.state is not TrialState.RUNNING]
 
     @property
+    def completed(self) -> list[Trial]:
+        """Finished trials with an R, by number."""
+        return [trial for trial in self.finished if trial.score is not None]
+
+    @property
+    def failed(self) -> list[Trial]:
+        """Finished trials that gave no measurement, by number; cancelled ones are not among them."""
+        return [trial for trial in self.finished if trial.failure is not None]
+
+    @property
     def baseline(self) -> Trial | None:
         """The trial of the user's own configuration; None before it has run."""
         return next((trial for trial in self.finished if trial.is_baseline), None)
 
     @property
+    def reference(self) -> Trial | None:
+        """What R is relative to: the first trial that was measured, which is the baseline unless it failed."""
+        return next((trial for trial in self.finished if trial.measurement is not None), None)
+
+    @property
     def best(self) -> Trial | None:
         """The trial with the highest R (the earliest of equals); None when no trial has a score."""
-        scored = [trial for trial in self.finished if trial.score is not None]
-        return max(scored, key=lambda trial: (trial.score, -trial.number), default=None)
+        return max(self.completed, key=lambda trial: (trial.score, -trial.number), default=None)
 
     @property
     def executed_count(self) -> int:

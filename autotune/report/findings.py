@@ -1,0 +1,123 @@
+"""The findings of a study in words: what was gained, at what price, and how far the figures can be trusted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from autotune.report import units
+from autotune.report.summary import StudySummary
+from autotune.trials import FailureKind, Trial
+
+FAILURES_IN_WORDS = {
+    FailureKind.INVALID_CONFIG: "invalid configuration",
+    FailureKind.OUT_OF_MEMORY: "out of memory",
+    FailureKind.TIMEOUT: "time-out",
+    FailureKind.CRASH: "crash",
+    FailureKind.DIVERGED: "diverged",
+    FailureKind.CANCELLED: "cancelled",
+}
+
+
+class ValidatedRatio(Protocol):
+    """One figure of best over baseline: as the search claimed it, and as re-measuring found it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def claimed(self) -> float | None: ...
+    @property
+    def words(self) -> str:
+        """The re-measured ratio with its interval."""
+        ...
+
+
+class ValidationLike(Protocol):
+    """A re-measurement of best against baseline, as a report shows it (see `autotune.validation`)."""
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
+        ...
+
+    @property
+    def ratios(self) -> Sequence[ValidatedRatio]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
+
+
+def headline(summary: StudySummary) -> str:
+    """Return the one sentence that a reader came for."""
+    best, baseline = summary.best, summary.baseline
+    if best is None:
+        if not summary.executed_count:
+            return "No trial has run yet."
+        return (
+            f"None of {units.count(summary.executed_count, 'trial')} completed: there is no configuration to use yet."
+        )
+    if baseline is None:
+        return f"The best trial so far, {best.number}, scores R = {units.score(best.score)}; your start has not run."
+    if baseline.failure is not None:
+        kind = FAILURES_IN_WORDS[baseline.failure.kind]
+        return (
+            f"Your own configuration failed ({kind}); trial {best.number} trains, at "
+            f"{units.number(best.measurement.samples_per_second if best.measurement else None)} samples/s."
+        )
+    if best.is_baseline:
+        others = summary.executed_count - 1
+        if not others:
+            return "Your own configuration has been measured; nothing else has run yet."
+        return f"Nothing beat your own configuration in {units.count(others, 'trial')}."
+    return f"Trial {best.number} beats your configuration: {gain(best)}."
+
+
+def gain(trial: Trial) -> str:
+    """Return a trial's ratios in words: '1.62x the throughput and 1.30x the convergence speed (R = 1.460)'."""
+    parts = [f"{units.times(trial.throughput_ratio)} the throughput"]
+    if trial.convergence_ratio is not None:
+        parts.append(f"{units.times(trial.convergence_ratio)} the convergence speed")
+    return f"{units.listed(parts)} (R = {units.score(trial.score)})"
+
+
+def tally(summary: StudySummary) -> str:
+    """Return how many trials were executed and how many failed, and why."""
+    executed, budget = summary.executed_count, summary.trial_budget
+    text = f"{f'{executed} of ' if executed <= budget else ''}{units.count(max(executed, budget), 'trial')} executed"
+    kinds = Counter(trial.failure.kind for trial in summary.failed if trial.failure is not None)
+    if not kinds:
+        return f"{text}; none failed."
+    why = units.listed([f"{amount} {FAILURES_IN_WORDS[kind]}" for kind, amount in kinds.most_common()])
+    return f"{text}; {kinds.total()} failed ({why})."
+
+
+def cautions(summary: StudySummary, validation: ValidationLike | None = None) -> list[str]:
+    """Return what a reader must know before believing the figures, most important first."""
+    cautions = []
+    if summary.evaluator == "simulated":
+        cautions.append(
+            "Simulated: every figure here is made up by a formula. None was measured, and none says anything about "
+            "real hardware."
+        )
+    if summary.evaluator == "recorded":
+        cautions.append("Recorded: the figures replay trials that were measured earlier, matched to the nearest one.")
+    if summary.is_running:
+        cautions.append("The study is still running: this is its state at the moment of writing.")
+    reference = summary.reference
+    if reference is not None and not reference.is_baseline:
+        cautions.append(
+            f"R is relative to trial {reference.number}, the first that could be measured, because your own "
+            "configuration could not."
+        )
+    if reference is not None and summary.objective.beta > 0 and reference.convergence_ratio is None:
+        cautions.append(
+            "The reference did not learn in the time of a trial (its held-out loss did not fall), so convergence "
+            "counts 0 for every trial. A longer budget, or a better starting learning rate, makes R whole."
+        )
+    best = summary.best
+    if validation is None and best is not None and not best.is_baseline and summary.evaluator == "deepspeed":
+        cautions.append(
+            f"The best is the highest of {len(summary.completed)} noisy figures, so it is flattered by luck. Measure "
+            f"it again beside your own: autotune validate {summary.name}"
+        )
+    return cautions

@@ -1,0 +1,59 @@
+"""A report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autotune.report import charts, findings, page, tables
+from autotune.report.effects import ROUGH_BELOW_TRIALS, effects
+from autotune.report.findings import ValidationLike
+from autotune.report.summary import StudySummary
+
+
+def write_html(summary: StudySummary, path: Path, validation: ValidationLike | None = None) -> None:
+    """Write the report of a study as one HTML file that loads nothing from elsewhere.
+
+    Args:
+        summary: of the study.
+        path: of the file; its folder is made.
+        validation: of the best trial, when it has been measured again.
+
+    Raises:
+        StudyError: when the file can't be written.
+    """
+    page.write(page.render("report.html.jinja", _context(summary, validation), _charts(summary)), path)
+
+
+def _charts(summary: StudySummary) -> dict[str, charts.Figure | None]:
+    return {
+        "progress": charts.progress(summary),
+        "progress_in_time": charts.progress_in_time(summary),
+        "trade_off": charts.trade_off(summary),
+        "parallel_coordinates": charts.parallel_coordinates(summary),
+        "step_times": charts.step_times(summary),
+        "stage_times": charts.stage_times(summary),
+    }
+
+
+def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[str, Any]:
+    scores = [trial.score for trial in summary.completed if trial.score is not None]
+    return {
+        "summary": summary,
+        "headline": findings.headline(summary),
+        "tally": findings.tally(summary),
+        "cautions": findings.cautions(summary, validation),
+        "validation": validation,
+        "validated": tables.validated(validation) if validation else None,
+        "against_baseline": tables.against_baseline(summary),
+        "changed_settings": tables.changed_settings(summary),
+        "effects": effects(summary) if scores else [],
+        "effects_are_rough": len(scores) < ROUGH_BELOW_TRIALS,
+        "scores_from": min(scores, default=0.0),
+        "scores_to": max(scores, default=1.0),
+        "failures": tables.failures(summary),
+        "trials": tables.trials(summary),
+        "step_times": tables.step_times(summary),
+        "stage_times": tables.stage_times(summary),
+        "provenance": tables.provenance(summary),
+    }

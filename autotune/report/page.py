@@ -1,0 +1,84 @@
+"""A page: one HTML file that holds all it needs, charts and plotly.js among it, and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import autotune
+from autotune.errors import StudyError
+from autotune.report import units
+
+
+def render(template: str, context: Mapping[str, Any], charts: Mapping[str, Mapping[str, Any] | None]) -> str:
+    """Return a page.
+
+    Args:
+        template: name of one of this package's templates.
+        context: what the template shows; texts are escaped.
+        charts: Plotly figures by the id of the element that they fill; None is left out.
+    """
+    environment = Environment(
+        loader=PackageLoader("autotune.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawn = {name: figure for name, figure in charts.items() if figure is not None}
+    return environment.get_template(template).render(
+        **context,
+        units=units,
+        version=autotune.__version__,
+        charts=drawn,
+        charts_json=_embedded(drawn),
+        plotly_js=_plotly_js() if drawn else "",
+    )
+
+
+def write(text: str, path: Path) -> None:
+    """Write a page, whole or not at all.
+
+    Raises:
+        StudyError: when the file can't be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(file.name).chmod(0o666 & ~umask)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise StudyError(f"can't write the report {path}: {error}; choose another path") from error
+
+
+def _embedded(data: object) -> Markup:
+    """Return JSON that is safe inside a script element: no '<' ends it, and figures that JSON lacks are null."""
+    text = json.dumps(_finite(data), allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 (escaped above)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def _plotly_js() -> Markup:
+    from plotly.offline import get_plotlyjs
+
+    return Markup(get_plotlyjs())  # noqa: S704 (plotly's own source)
