@@ -40,17 +40,29 @@ def read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"ds_config: can't read {path}: {error}") from error
+    return parse(text, source=str(path))
+
+
+def parse(text: str, *, source: str) -> dict[str, Any]:
+    """Read the text of a DeepSpeed configuration.
+
+    Args:
+        text: JSON or hjson.
+        source: where it comes from, for messages.
+
+    Raises:
+        ConfigError: when it is neither, or doesn't hold one mapping.
+    """
     try:
         data = json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         try:
             data = hjson.loads(text, object_pairs_hook=dict)
         except (hjson.HjsonDecodeError, RecursionError) as error:
-            raise ConfigError(f"ds_config: {path} is neither JSON nor hjson: {error}") from error
+            raise ConfigError(f"ds_config: {source} is neither JSON nor hjson: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(
-            f"ds_config: {path} holds a {type(data).__name__}; it must hold one mapping of DeepSpeed keys"
-        )
+        kind = type(data).__name__
+        raise ConfigError(f"ds_config: {source} holds a {kind}; it must hold one mapping of DeepSpeed keys")
     return data
 
 

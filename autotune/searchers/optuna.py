@@ -7,7 +7,6 @@ number of the proposal), so it depends on nothing but the seed and what was told
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,9 +23,9 @@ from autotune.searchers.protocol import FAILED_SCORE
 from autotune.space import Dimension, SearchSpace
 from autotune.trials import Point, Trial
 
-_REPEATS_BEFORE_RANDOM = 10
-"""Proposals of known points in a row after which the next one is drawn at random among unknown points."""
-_DRAWS_BEFORE_ENUMERATION = 1000
+_REPEATS_ALLOWED = 3
+"""Proposals of known points in a row after which an unknown neighbour of the last one is taken instead."""
+_DRAWS_PER_RADIUS = 20
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "random": lambda seed: RandomSampler(seed=seed),
@@ -40,8 +39,8 @@ class OptunaSearcher:
     """Proposes by one of Optuna's samplers; implements `autotune.searchers.Searcher`.
 
     A failed trial counts as `FAILED_SCORE`. What was told enters the sampler's study as the canonical point, so that
-    a point has one place in it however it was proposed (but for CMA-ES, which must see its own proposals). A proposal
-    that is known already is dropped, and another one drawn.
+    a point has one place in it however it was proposed (but for CMA-ES, which must see its own proposals). Where
+    the sampler keeps to known points, an unknown neighbour of its proposal is taken.
 
     Raises:
         SearcherError: when `sampler` is unknown.
@@ -61,13 +60,13 @@ class OptunaSearcher:
             self._study = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=seed))
 
     def ask(self) -> Point:
-        for _ in range(_REPEATS_BEFORE_RANDOM):
+        for _ in range(_REPEATS_ALLOWED):
             trial, encoding = self._propose()
-            if encoding not in self._open and encoding not in self._scores:
+            if self._is_unknown(encoding):
                 self._open[encoding] = trial
                 return self._space.decode(encoding)
             self._study.tell(trial, state=OptunaState.FAIL)
-        return self._unknown_point()
+        return self._neighbour(encoding)
 
     def tell(self, trial: Trial) -> None:
         if set(trial.point) - set(self._space.names) or not trial.point:
@@ -110,28 +109,37 @@ class OptunaSearcher:
     def _parameters(self, encoding: tuple[int, ...]) -> dict[str, int]:
         return dict(zip(self._space.names, encoding, strict=True))
 
-    def _unknown_point(self) -> Point:
-        seed = np.random.SeedSequence([self._seed, self._proposals, 1])
-        generator = np.random.default_rng(seed)
+    def _neighbour(self, encoding: tuple[int, ...]) -> Point:
+        """Return an unknown point as near as chance finds one: one other level, then two, ..., then any left."""
+        generator = np.random.default_rng(np.random.SeedSequence([self._seed, self._proposals, 1]))
         self._proposals += 1
-        for _ in range(_DRAWS_BEFORE_ENUMERATION):
-            point = self._space.sample(generator)
-            if self._is_unknown(point):
-                return self._opened(point)
-        for point in itertools.islice(self._space.points(), self._space.count):
-            if self._is_unknown(point):
-                return self._opened(point)
+        for radius in range(1, len(encoding) + 1):
+            for _ in range(_DRAWS_PER_RADIUS):
+                indices = list(encoding)
+                for position in generator.choice(len(indices), size=radius, replace=False):
+                    indices[position] = self._other_level(int(position), indices[position], generator)
+                neighbour = self._space.encode(self._space.decode(indices))
+                if self._is_unknown(neighbour):
+                    return self._opened(neighbour)
+        for point in self._space.points():
+            if self._is_unknown(self._space.encode(point)):
+                return self._opened(self._space.encode(point))
         raise SpaceExhausted(f"all {self._space.count} points of the space have been tried; widen it to go on")
 
-    def _is_unknown(self, point: Point) -> bool:
-        encoding = self._space.encode(point)
+    def _other_level(self, position: int, index: int, generator: np.random.Generator) -> int:
+        """Step to a neighbouring level where levels have an order, to any other where they have none."""
+        size = self._space.sizes[position]
+        if self._space.dimensions[position].is_ordered:
+            return int(np.clip(index + generator.choice([-1, 1]), 0, size - 1))
+        return int(generator.integers(size))
+
+    def _is_unknown(self, encoding: tuple[int, ...]) -> bool:
         return encoding not in self._scores and encoding not in self._open
 
-    def _opened(self, point: Point) -> Point:
-        encoding = self._space.encode(point)
+    def _opened(self, encoding: tuple[int, ...]) -> Point:
         self._study.enqueue_trial(self._parameters(encoding))
         self._open[encoding] = self._study.ask(self._distributions)
-        return point
+        return self._space.decode(encoding)
 
 
 def _distribution(dimension: Dimension, *, numeric: bool) -> BaseDistribution:

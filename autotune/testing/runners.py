@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+
+import psutil
 
 from autotune.errors import ResourceError
-from autotune.evaluators.protocol import Evaluator, RankHost
+from autotune.evaluators.protocol import Evaluator, RankCommand, RankHost, RankReport
 from autotune.runners.protocol import Finished, TrialRunner
 from autotune.trials import Budget, Failure, FailureKind, Measurement, Outcome, Stage, TrialRequest
 
@@ -78,7 +81,67 @@ class ScriptedEvaluator:
         return Outcome(measurement=measurement(samples_per_second=float(request.number)))
 
 
-def request(number: int, behaviour: Behaviour) -> TrialRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEvaluator:
+    """An evaluator whose ranks run a piece of Python, each in `<directory>/<trial>/rank<i>`.
+
+    A trial is measured when every rank exits with 0.
+    """
+
+    ranks: int
+    source: str
+    directory: str
+
+    def prepare(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:
+        """Do nothing."""
+
+    def evaluate(
+        self,
+        request: TrialRequest,
+        *,
+        hosts: Sequence[RankHost],
+        progress: Callable[[Stage], None],
+        cancelled: Callable[[], bool],
+    ) -> Outcome:
+        """Run the ranks to their ends, or to the first that dies."""
+        for rank, host in enumerate(hosts):
+            directory = f"{self.directory}/{request.number}/rank{rank}"
+            host.start(
+                RankCommand(
+                    rank=rank, argv=("-c", _TIED + self.source), environment={"RANK": str(rank)}, directory=directory
+                )
+            )
+        progress(Stage.RUN)
+        stopped = False
+        reports = [host.poll() for host in hosts]
+        while any(report.running for report in reports) and not any(map(_died, reports)) and not stopped:
+            time.sleep(0.02)
+            stopped = cancelled()
+            reports = [host.poll() for host in hosts]
+        final = [host.stop() for host in hosts]
+        if stopped:
+            return Outcome(failure=Failure(kind=FailureKind.CANCELLED, reason="stopped, as asked"))
+        for rank, report in enumerate(reports):
+            if _died(report):
+                failure = Failure(
+                    kind=FailureKind.CRASH,
+                    reason=f"rank {rank} died",
+                    rank=rank,
+                    exit_code=report.exit_code,
+                    log_tail=final[rank].log_tail,
+                )
+                return Outcome(failure=failure)
+        return Outcome(measurement=measurement(samples_per_second=1.0))
+
+
+_TIED = "from autotune.evaluators.rank_worker.lifeline import hold_on\nhold_on()\n"
+
+
+def _died(report: RankReport) -> bool:
+    return not report.running and report.exit_code != 0
+
+
+def request(number: int, behaviour: Behaviour = Behaviour.MEASURE) -> TrialRequest:
     """Return a request that `ScriptedEvaluator` understands."""
     return TrialRequest(
         number=number,
@@ -189,6 +252,26 @@ class RunnerContract(ABC):
             runner.close(cancel=False)
             assert _collect(runner).outcome.measurement is not None
 
+    def test_hosts_run_processes_and_stop_them(self, tmp_path: Path) -> None:
+        if self.ranks == 0:
+            return
+        source = "import os, pathlib; pathlib.Path('pid').write_text(f'{os.getpid()} {os.environ[\"RANK\"]}')"
+        waits = f"{source}; import time; time.sleep({PATIENCE_S})"
+        with self._opened(ProcessEvaluator(ranks=self.ranks, source=source, directory=str(tmp_path))) as runner:
+            assert _run_all(runner, [request(0)])[0].outcome.measurement is not None
+        with self._opened(ProcessEvaluator(ranks=self.ranks, source=waits, directory=str(tmp_path))) as runner:
+            runner.submit(request(1))
+            notes = [tmp_path / "1" / f"rank{rank}" / "pid" for rank in range(self.ranks)]
+            _wait_until(lambda: all(note.exists() and note.read_text() for note in notes))
+            runner.close(cancel=True)
+            failure = _collect(runner).outcome.failure
+            assert failure is not None
+            assert failure.kind is FailureKind.CANCELLED
+        for rank, note in enumerate(notes):
+            pid, rank_told = note.read_text().split()
+            assert rank_told == str(rank)
+            assert not psutil.pid_exists(int(pid)), f"rank {rank} (pid {pid}) outlived its trial"
+
     def test_close_is_idempotent(self) -> None:
         runner = self.make_runner(ScriptedEvaluator(ranks=self.ranks))
         runner.close(cancel=True)
@@ -203,7 +286,7 @@ class RunnerContract(ABC):
             return sorted(_run_all(runner, requests), key=lambda done: done.request.number)
 
     @contextmanager
-    def _opened(self, evaluator: ScriptedEvaluator) -> Iterator[TrialRunner]:
+    def _opened(self, evaluator: Evaluator) -> Iterator[TrialRunner]:
         runner = self.make_runner(evaluator)
         try:
             runner.open([], _ignore)
@@ -237,11 +320,15 @@ def _refusal(runner: TrialRunner, one_too_many: TrialRequest) -> str:
     raise AssertionError(f"took {runner.slots + 1} requests for {runner.slots} slots")
 
 
-def _wait_for(cancelled: Callable[[], bool]) -> Outcome:
+def _wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not cancelled():
-        assert time.monotonic() < deadline, f"not cancelled within {PATIENCE_S:g} s"
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not come about within {PATIENCE_S:g} s"
         time.sleep(0.01)
+
+
+def _wait_for(cancelled: Callable[[], bool]) -> Outcome:
+    _wait_until(cancelled)
     return Outcome(failure=Failure(kind=FailureKind.CANCELLED, reason="stopped, as asked"))
 
 

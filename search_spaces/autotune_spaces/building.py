@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from importlib.resources import files
 
 import yaml
@@ -120,8 +121,8 @@ def _narrow(
                     f"space.narrow.{name}: no level of {list(dimension.levels)} lies from {wanted.low} to {wanted.high}"
                 )
         else:
+            _refuse_unrunnable(described[name], wanted, hardware, "space.narrow")
             levels = _typed(dimension, wanted)
-            _refuse_unrunnable(described[name], levels, hardware, "space.narrow")
         dimensions[name] = dimension.restrict(levels)
 
 
@@ -141,7 +142,7 @@ def _typed(dimension: Dimension, levels: list[bool | int | float | str]) -> list
     return sorted(levels, key=float)
 
 
-def _refuse_unrunnable(description: DimensionFile, levels: list[Value], hardware: Hardware, where: str) -> None:
+def _refuse_unrunnable(description: DimensionFile, levels: Sequence[Value], hardware: Hardware, where: str) -> None:
     for level in levels:
         need = description.needs.get(level)
         if need is not None and not _meets(hardware, need):

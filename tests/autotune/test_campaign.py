@@ -1,0 +1,156 @@
+"""Campaign files: defaults, overrides, messages, and the studies made from them."""
+
+import json
+
+import pytest
+
+from autotune import campaign as campaigns
+from autotune import storage as storages
+from autotune.errors import AutotuneError, CampaignError, ConfigError, SpaceError, StudyError, WorkloadError
+
+TEXT = """
+ds_config: ds.json
+evaluator: simulated
+hardware: {ranks: 2, accelerator: cpu}
+budget: {seconds: 5}
+"""
+DS = {"train_batch_size": 16, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a campaign file and its configuration."""
+
+    def written(text=TEXT, ds=DS):
+        (tmp_path / "ds.json").write_text(json.dumps(ds))
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+def test_a_short_file_is_enough(write, tmp_path):
+    campaign = campaigns.load(write())
+    assert campaign.name == "mine"
+    assert campaign.folder == str(tmp_path)
+    assert campaign.ds_config == DS
+    assert (campaign.searcher, campaign.trials, campaign.objective.alpha) == ("tpe", 32, 0.5)
+
+
+def test_overrides_are_laid_over(write):
+    campaign = campaigns.load(write(), ["trials=5", "objective.alpha=0.9", "space.fix={zero_optimization.stage: 2}"])
+    assert (campaign.trials, campaign.objective.alpha) == (5, 0.9)
+    assert campaign.space.fix == {"zero_optimization.stage": 2}
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("trials", "write KEY=VALUE"),
+        ("trials=many", "trials: got 'many'"),
+        ("trials=0", "trials: got 0; input should be greater than or equal to 1"),
+        ("trails=5", r"trails: unknown key; did you mean trials\?"),
+        ("budget.second=5", r"budget.second: unknown key; did you mean seconds\?"),
+        ("trials.x=5", None),
+        ("ds_config.a.b=1", "holds 'ds.json'"),
+        ("evaluator=real", "evaluator: got 'real'"),
+        ("name=a/b", "name: got 'a/b'"),
+        ("trials=[1", "not valid YAML"),
+    ],
+)
+def test_a_wrong_override_is_named(write, override, complaint):
+    with pytest.raises(CampaignError, match=complaint):
+        campaigns.load(write(), [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("- a\n- b\n", "got list; a campaign file is a mapping"),
+        ("a: [", "not valid YAML"),
+        ("evaluator: simulated\n", "ds_config: missing; it is required"),
+        ("", "got NoneType"),
+    ],
+)
+def test_a_wrong_file_is_refused(write, text, complaint):
+    with pytest.raises(CampaignError, match=complaint):
+        campaigns.load(write(text))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(CampaignError, match=r"can't read the campaign file .*none.yaml"):
+        campaigns.load(tmp_path / "none.yaml")
+    (tmp_path / "c.yaml").write_text("ds_config: gone.json")
+    with pytest.raises(ConfigError, match=r"can't read .*gone.json"):
+        campaigns.load(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ds", "error", "complaint"),
+    [
+        ([], {"train_batch_size": 7}, ConfigError, "7 is not"),
+        ([], {"train_batch_size": 16}, ConfigError, "has no optimizer block"),
+        (["space.remove=[stages]"], DS, SpaceError, "stages is no dimension"),
+        (["budget={}"], DS, CampaignError, "give exactly one"),
+        (["objective={alpha: -1}"], DS, CampaignError, "objective.alpha: got -1"),
+        (["evaluator=recorded"], DS, CampaignError, "recorded.path: missing"),
+        (
+            ["evaluator=deepspeed", "workload.function=nowhere"],
+            DS,
+            WorkloadError,
+            "got 'nowhere'; give 'module:function'",
+        ),
+        (["deadlines.launch_s=0", "evaluator=deepspeed"], DS, CampaignError, "deadlines.launch_s: got 0"),
+    ],
+)
+def test_nothing_is_made_of_a_campaign_that_cannot_run(write, tmp_path, overrides, ds, error, complaint):
+    storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
+    campaign = campaigns.load(write(ds=ds), overrides)
+    with pytest.raises(error, match=complaint):
+        campaigns.create(campaign, storage, name="s")
+    assert storage.names() == []
+    storage.close()
+
+
+def test_a_learning_rate_may_stay_out_where_there_is_no_optimizer(write, tmp_path):
+    storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
+    campaign = campaigns.load(write(ds={"train_batch_size": 16}), ["space.remove=[optimizer.params.lr]"])
+    assert campaigns.create(campaign, storage, name="s").trials() == []
+    storage.close()
+
+
+def test_a_study_keeps_its_campaign_and_hardware(write, tmp_path):
+    storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
+    campaign = campaigns.load(write(), ["trials=5"])
+    stored = campaigns.create(campaign, storage, name="s")
+    (tmp_path / "ds.json").unlink()
+    assert campaigns.campaign_of(storage.open("s")) == campaign
+    assert campaigns.recorded_hardware(stored).ranks == 2
+    summary = campaigns.summary(stored)
+    assert (summary.name, summary.trial_budget, summary.is_running, summary.best) == ("s", 5, False, None)
+    storage.close()
+
+
+def test_real_trials_are_not_mixed_with_those_of_other_hardware(write, tmp_path):
+    storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
+    stored = campaigns.create(campaigns.load(write(), ["evaluator=deepspeed"]), storage, name="s")
+    hardware = stored.attribute("hardware")
+    stored.set_attribute("hardware", hardware | {"device_name": "Another Processor"})
+    with pytest.raises(StudyError, match="was measured with device_name 'Another Processor', and here it is"):
+        campaigns.study(stored)
+    storage.close()
+
+
+def test_every_auto_is_made_concrete_for_trials(write):
+    ds = DS | {"train_batch_size": "auto", "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto"}}
+    campaign = campaigns.load(write(ds=ds))
+    config, auto = campaigns.start_config(campaign, campaigns.hardware_of(campaign))
+    assert auto == ("train_batch_size", "zero_optimization.reduce_bucket_size")
+    assert config["train_batch_size"] == 2
+    assert "reduce_bucket_size" not in config["zero_optimization"]
+
+
+def test_every_error_is_one_tree():
+    assert issubclass(StudyError, AutotuneError)
+    assert issubclass(ConfigError, AutotuneError)
