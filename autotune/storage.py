@@ -50,7 +50,11 @@ def connect(url: str) -> Storage:
     arguments = {"connect_args": {"timeout": _SQLITE_WAIT_S}} if parsed.get_backend_name() == "sqlite" else {}
     try:
         with _one_at_a_time(parsed):
-            return Storage(RDBStorage(url, engine_kwargs=arguments), url)
+            rdb = RDBStorage(url, engine_kwargs=arguments)
+            if arguments:
+                sqlalchemy.event.listen(rdb.engine, "connect", _write_ahead)
+                rdb.engine.dispose()
+            return Storage(optuna.storages.get_storage(rdb), rdb, url)
     except (sqlalchemy.exc.SQLAlchemyError, RuntimeError, ImportError, OSError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise StorageError(
@@ -62,8 +66,9 @@ def connect(url: str) -> Storage:
 class Storage:
     """An open storage: studies by name."""
 
-    def __init__(self, optuna_storage: BaseStorage, url: str) -> None:
+    def __init__(self, optuna_storage: BaseStorage, rdb: RDBStorage, url: str) -> None:
         self._storage = optuna_storage
+        self._rdb = rdb
         self.url = url
 
     def names(self) -> list[str]:
@@ -106,9 +111,8 @@ class Storage:
 
     def close(self) -> None:
         """Give back the connection."""
-        if isinstance(self._storage, RDBStorage):
-            self._storage.remove_session()
-            self._storage.engine.dispose()
+        self._storage.remove_session()
+        self._rdb.engine.dispose()
 
 
 class StoredStudy:
@@ -129,14 +133,7 @@ class StoredStudy:
         self._storage.set_study_user_attr(self._study_id, _PREFIX + key, value)
 
     def trials(self) -> list[Trial]:
-        """Return every trial, by number."""
-        trials = []
-        for number in range(self._storage.get_n_trials(self._study_id)):
-            if number not in self._finished:
-                break
-            trials.append(self._finished[number])
-        if len(trials) == self._storage.get_n_trials(self._study_id):
-            return trials
+        """Return every trial, by number (those that another tool put into the study are left out)."""
         trials = []
         for frozen in self._storage.get_all_trials(self._study_id, deepcopy=False):
             trial = self._finished.get(frozen.number) or _trial_of(frozen)
@@ -146,6 +143,20 @@ class StoredStudy:
                 self._finished[trial.number] = trial
             trials.append(trial)
         return trials
+
+    def trial(self, number: int) -> Trial:
+        """Return one trial.
+
+        Raises:
+            StudyError: when there is none of that number.
+        """
+        try:
+            trial = _trial_of(self._storage.get_trial(self._id(number)))
+        except KeyError as error:
+            raise StudyError(f"study {self.name!r} has no trial {number}") from error
+        if trial is None:
+            raise StudyError(f"trial {number} of study {self.name!r} was not written by autotune")
+        return trial
 
     def start_trial(self, request: TrialRequest, space: SearchSpace, *, is_baseline: bool) -> int:
         """Record a trial as RUNNING and return its number (the request's own number is not looked at)."""
@@ -184,11 +195,7 @@ class StoredStudy:
         state = optuna.trial.TrialState[outcome.state.value]
         trial_id = self._id(number)
         self._storage.set_trial_state_values(trial_id, state, [score.value] if score else None)
-        trial = _trial_of(self._storage.get_trial(trial_id))
-        if trial is None:
-            raise StorageError(f"trial {number} of study {self.name!r} was not written by autotune")
-        self._finished[number] = trial
-        return trial
+        return self.trial(number)
 
     def _set(self, number: int, key: str, value: Any) -> None:
         self._storage.set_trial_user_attr(self._id(number), key, value)
@@ -238,6 +245,16 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
     if isinstance(dimension, Float):
         return FloatDistribution(float(dimension.levels[0]), float(dimension.levels[-1]), log=dimension.log)
     return CategoricalDistribution(dimension.levels)
+
+
+def _write_ahead(connection: Any, _: object) -> None:
+    """Let readers read while the controller writes, and spare a disk flush per statement.
+
+    In SQLite's write-ahead mode with synchronous = NORMAL a commit survives the death of the process; only a power
+    failure can take the last ones (https://sqlite.org/pragma.html#pragma_synchronous).
+    """
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -158,6 +159,15 @@ class Study:
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
 
+    @cached_property
+    def _history(self) -> list[Trial]:
+        """Finished trials that count: read once, then kept by this one controller."""
+        return [trial for trial in self._stored.trials() if trial.counts and trial.state is not TrialState.RUNNING]
+
+    @cached_property
+    def _by_point(self) -> dict[tuple[tuple[str, Value], ...], Trial]:
+        return {_key(trial.point): trial for trial in self._history if trial.point}
+
     def __enter__(self) -> Self:
         self._take_control()
         try:
@@ -184,12 +194,12 @@ class Study:
     @property
     def history(self) -> Sequence[Trial]:
         """Finished trials that count, in order; the baseline is the first."""
-        return [trial for trial in self._stored.trials() if trial.counts and trial.state is not TrialState.RUNNING]
+        return tuple(self._history)
 
     @property
     def baseline(self) -> Trial | None:
         """The trial of the user's own configuration, once it has run."""
-        return next((trial for trial in self.history if trial.is_baseline), None)
+        return next((trial for trial in self._history if trial.is_baseline), None)
 
     def run(self, searcher: Searcher) -> str:
         """Measure the baseline, then what the searcher proposes, until the budget is spent.
@@ -302,19 +312,19 @@ class Study:
         return first.measurement.convergence_time_s if first and first.measurement else None
 
     def _first_measured(self) -> Trial | None:
-        return next((trial for trial in self.history if trial.measurement is not None), None)
+        return next((trial for trial in self._history if trial.measurement is not None), None)
 
     def _known(self, point: Point) -> Trial | None:
-        return next((trial for trial in self.history if trial.point and dict(trial.point) == dict(point)), None)
+        return self._by_point.get(_key(point))
 
     def _may_start(self) -> bool:
-        used = len(self.history) + len(self._open)
+        used = len(self._history) + len(self._open)
         return not self._stop.wanted and len(self._open) < self._runner.slots and used < self.trial_budget
 
     def _submit(self, point: Point, *, is_baseline: bool = False) -> None:
         request = self.request(point, is_baseline=is_baseline)
         number = self._stored.start_trial(request, self.space, is_baseline=is_baseline)
-        trial = next(trial for trial in reversed(self._stored.trials()) if trial.number == number)
+        trial = self._stored.trial(number)
         self._open[number] = trial
         self._listener.trial_started(trial)
         self._runner.submit(replace(request, number=number))
@@ -333,6 +343,10 @@ class Study:
         self._stored.record_outcome(number, outcome)
         trial = self._stored.finish_trial(number, outcome, self._score(outcome))
         del self._open[number]
+        if trial.counts:
+            self._history.append(trial)
+            if trial.point:
+                self._by_point[_key(trial.point)] = trial
         self._listener.trial_finished(trial)
         return trial
 
@@ -387,6 +401,10 @@ class Study:
             self._stop()
         self._heartbeat_at = now
         self._stored.set_attribute("controller", _this_process())
+
+
+def _key(point: Point) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(point.items()))
 
 
 def _was_cancelled(outcome: Outcome) -> bool:
