@@ -14,7 +14,7 @@ from typing import Any
 
 from autotune.report import units
 from autotune.report.findings import FAILURES_IN_WORDS
-from autotune.report.pareto import pareto
+from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
 from autotune.report.tables import STEP_PARTS, stage_seconds
 from autotune.space import Dimension

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.report import charts, findings, page, tables
-from autotune.report.effects import ROUGH_BELOW_TRIALS, effects
+from autotune.report.effect import ROUGH_BELOW_TRIALS, effects
 from autotune.report.findings import ValidationLike
 from autotune.report.summary import StudySummary
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import autotune
@@ -18,16 +18,23 @@ from autotune.errors import StudyError
 from autotune.report import units
 
 
-def render(template: str, context: Mapping[str, Any], charts: Mapping[str, Mapping[str, Any] | None]) -> str:
+def render(
+    template: str,
+    context: Mapping[str, Any],
+    charts: Mapping[str, Mapping[str, Any] | None],
+    *,
+    package: str = "autotune.report",
+) -> str:
     """Return a page.
 
     Args:
-        template: name of one of this package's templates.
+        template: name of a template.
         context: what the template shows; texts are escaped.
         charts: Plotly figures by the id of the element that they fill; None is left out.
+        package: whose folder `templates` holds the template; those of this package are at hand too.
     """
     environment = Environment(
-        loader=PackageLoader("autotune.report"),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("autotune.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from autotune.report import units
 from autotune.report.changes import changed
-from autotune.report.effects import effects
+from autotune.report.effect import effects
 from autotune.report.findings import FAILURES_IN_WORDS, ValidationLike
-from autotune.report.pareto import pareto
+from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
 from autotune.trials import FailureKind, Measurement, Stage, Trial, TrialState
 
