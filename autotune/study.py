@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -158,15 +157,8 @@ class Study:
         self._stop = stop or StopRequest()
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
-
-    @cached_property
-    def _history(self) -> list[Trial]:
-        """Finished trials that count: read once, then kept by this one controller."""
-        return [trial for trial in self._stored.trials() if trial.counts and trial.state is not TrialState.RUNNING]
-
-    @cached_property
-    def _by_point(self) -> dict[tuple[tuple[str, Value], ...], Trial]:
-        return {_key(trial.point): trial for trial in self._history if trial.point}
+        self._history: list[Trial] = []
+        self._by_point: dict[tuple[tuple[str, Value], ...], Trial] = {}
 
     def __enter__(self) -> Self:
         self._take_control()
@@ -193,7 +185,7 @@ class Study:
 
     @property
     def history(self) -> Sequence[Trial]:
-        """Finished trials that count, in order; the baseline is the first."""
+        """Finished trials that count, in order, the baseline first; read from the storage when the study is entered."""
         return tuple(self._history)
 
     @property
@@ -343,12 +335,15 @@ class Study:
         self._stored.record_outcome(number, outcome)
         trial = self._stored.finish_trial(number, outcome, self._score(outcome))
         del self._open[number]
+        self._keep(trial)
+        self._listener.trial_finished(trial)
+        return trial
+
+    def _keep(self, trial: Trial) -> None:
         if trial.counts:
             self._history.append(trial)
             if trial.point:
                 self._by_point[_key(trial.point)] = trial
-        self._listener.trial_finished(trial)
-        return trial
 
     def _score(self, outcome: Outcome) -> Score | None:
         if outcome.measurement is None:
@@ -367,13 +362,17 @@ class Study:
         refuse_if_controlled(self._stored)
         self._beat()
         self._stored.set_attribute("stop_requested", None)
-        for trial in self._stored.trials():
+        trials = self._stored.trials()
+        for trial in trials:
+            if trial.state is not TrialState.RUNNING:
+                self._keep(trial)
+        for trial in trials:
             if trial.state is TrialState.RUNNING:
                 lost = Failure(kind=FailureKind.CANCELLED, reason="the controller ended before the trial did")
                 outcome = trial.outcome or Outcome(failure=lost)
                 if trial.outcome is None:
                     self._stored.record_outcome(trial.number, outcome)
-                self._stored.finish_trial(trial.number, outcome, self._score(outcome))
+                self._keep(self._stored.finish_trial(trial.number, outcome, self._score(outcome)))
 
     def _release(self) -> None:
         self._stored.set_attribute("controller", None)
