@@ -38,7 +38,7 @@ def quiet() -> Iterator[None]:
 
 def ray_variables() -> dict[str, str]:
     """Return the environment variables that Ray reads and sets."""
-    return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"}
 
 
 def restore_ray_variables(before: Mapping[str, str]) -> None:

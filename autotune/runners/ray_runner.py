@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import (
     ActorPlacementGroupRemoved,
@@ -35,6 +36,7 @@ from autotune.runners.cluster import Cluster, Node
 from autotune.runners.process_state import own_signals, quiet, ray_variables, restore_ray_variables
 from autotune.runners.protocol import Finished, StageListener
 from autotune.runners.rank_process import RankProcess
+from autotune.runners.reaper import Reaper
 from autotune.runners.slot import SlotPool
 from autotune.trials import TrialRequest
 
@@ -93,6 +95,7 @@ class RaySession:
         self._connect_s = 0.0
         self._ours = False
         self._environment: dict[str, str] = {}
+        self._reaper = Reaper()
 
     def open(self) -> None:
         """Connect.
@@ -112,7 +115,7 @@ class RaySession:
             except (RayError, OSError, RuntimeError, ValueError) as error:
                 self.close()
                 where = f"reached at {self._address}" if self._address else "started on this machine"
-                raise ResourceError(f"ray: it can't be {where}: {error}") from error
+                raise ResourceError(f"ray: it can't be {where}: {_cause(error)}{_token_advice(error)}") from error
         self._connect_s = time.monotonic() - started
 
     def cluster(self) -> Cluster:
@@ -140,6 +143,7 @@ class RaySession:
         """Disconnect, and end the cluster if it was started here; idempotent."""
         if self._ours:
             ray.shutdown()
+            self._reaper.close()
             restore_ray_variables(self._environment)
             self._ours = False
 
@@ -162,6 +166,7 @@ class RaySession:
                 configure_logging=False,
                 log_to_driver=False,
             )
+            self._reaper.start(psutil.Process().children(recursive=True))
         else:
             _check_reachable(self._address)
             ray.init(address=self._address, configure_logging=False, log_to_driver=False)
@@ -408,7 +413,20 @@ def _prepare_here(evaluator: Evaluator, ds_configs: Sequence[Mapping[str, object
     return told
 
 
-def _cause(error: RayError) -> str:
+def _token_advice(error: BaseException) -> str:
+    """Return what to do where a cluster wants a token: Ray says so deep in a chain of errors, as text."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if "AuthenticationError" in f"{type(chain).__name__}: {chain}":
+            return (
+                ". The cluster wants a token: set RAY_AUTH_MODE=token in the environment, with the cluster's token in "
+                "~/.ray/auth_token or RAY_AUTH_TOKEN"
+            )
+        chain = chain.__cause__
+    return ""
+
+
+def _cause(error: Exception) -> str:
     """Return an error's words on one line; Ray's are paragraphs."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
