@@ -1,0 +1,47 @@
+"""The application: every command by its name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotune import __version__
+from autotune.cli.commands import comparing, looking, machine, results, running
+from autotune.cli.exit_codes import epilog
+
+app = typer.Typer(
+    name="autotune",
+    help="Find the DeepSpeed configuration that trains your model fastest and learns fastest, by short real trials.",
+    epilog=epilog(),
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks and debug messages; may stand after the command too.")
+    ] = False,
+) -> None:
+    """Show the help where no command is given; `autotune.cli.border` has taken `--debug` away before."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for group in (running, looking, results, comparing, machine):
+    for command in group.COMMANDS:
+        app.command()(command)

@@ -1,0 +1,63 @@
+"""Commands that run trials, and the one that ends them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotune.cli.options import CampaignFile, Overrides, Quiet, Storage, StudyName, Trials
+
+
+def launch(
+    campaign: CampaignFile,
+    searcher: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What proposes configurations: random, tpe, gp, cmaes, ppo, or module:attribute; "
+            "the campaign's by default.",
+            show_default=False,
+        ),
+    ] = None,
+    trials: Trials = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the study; the campaign's by default.")
+    ] = None,
+    overrides: Overrides = None,
+    storage: Storage = None,
+    quiet: Quiet = False,
+) -> int:
+    """Start a study from a campaign file.
+
+    Your own configuration is measured first, then what the searcher proposes.
+    """
+    from autotune.cli.launching import launch as start
+
+    return start(
+        campaign, searcher=searcher, trials=trials, name=study, overrides=overrides or (), url=storage, quiet=quiet
+    )
+
+
+def resume(study: StudyName, trials: Trials = None, storage: Storage = None, quiet: Quiet = False) -> int:
+    """Run the trials that a study lacks.
+
+    --trials N raises the budget; nothing that has run runs again.
+    """
+    from autotune.cli.launching import resume as go_on
+
+    return go_on(study, trials=trials, url=storage, quiet=quiet)
+
+
+def stop(
+    study: StudyName,
+    now: Annotated[bool, typer.Option("--now", help="Cancel the running trial instead of letting it end.")] = False,
+    storage: Storage = None,
+) -> int:
+    """Stop a study from elsewhere; it can be resumed."""
+    from autotune.cli.halting import stop as ask
+
+    return ask(study, now=now, url=storage)
+
+
+COMMANDS = (launch, resume, stop)

@@ -1,0 +1,184 @@
+"""Launching and resuming one study: what is about to happen, the session, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from autotune import campaign as campaigns
+from autotune.campaign import Campaign
+from autotune.cli import searchers
+from autotune.cli.console import make_console, write
+from autotune.cli.exit_codes import ExitCode
+from autotune.cli.formats import print_pairs
+from autotune.cli.session import Ended, run
+from autotune.cli.spaces import left_out
+from autotune.cli.studies import command, opened
+from autotune.cli.tables import print_against_baseline
+from autotune.errors import StudyError
+from autotune.report import units
+from autotune.report.findings import cautions, headline, tally
+from autotune.report.summary import StudySummary
+from autotune.storage import Storage, StoredStudy
+from autotune.study import refuse_if_controlled
+
+
+def launch(
+    path: Path,
+    *,
+    searcher: str | None,
+    trials: int | None,
+    name: str | None,
+    overrides: Sequence[str],
+    url: str | None,
+    quiet: bool,
+) -> int:
+    """Make a study from a campaign file and run it; return the exit code."""
+    loaded = campaigns.load(path, overrides)
+    campaign = configured(loaded, searcher=searcher, trials=trials, url=url)
+    with opened(campaign.storage, must_exist=False) as storage:
+        stored = create(campaign, storage, name=name or campaign.name)
+        console = make_console()
+        if not quiet:
+            print_plan(console, campaigns.summary(stored), campaign)
+        return conclude(console, run(stored, console=console, quiet=quiet), url=campaign.storage)
+
+
+def resume(name: str, *, trials: int | None, url: str | None, quiet: bool) -> int:
+    """Run what a study lacks; return the exit code."""
+    with opened(url) as storage:
+        stored = storage.open(name)
+        refuse_if_controlled(stored)
+        if trials is not None:
+            raise_budget(stored, trials)
+        summary = campaigns.summary(stored)
+        console = make_console()
+        missing = summary.trial_budget - summary.executed_count
+        if missing <= 0:
+            write(console, f"{name} is finished: {tally(summary)}")
+            write(console, f"To go on: {command('resume', name, '--trials', str(2 * summary.trial_budget), url=url)}")
+            return exit_code(summary)
+        if not quiet:
+            done = f"{summary.executed_count} of {units.count(summary.trial_budget, 'trial')} done"
+            write(console, f"{name}: {done}, {missing} to run, searcher {summary.searcher}")
+        return conclude(console, run(stored, console=console, quiet=quiet), url=url)
+
+
+def configured(campaign: Campaign, *, searcher: str | None, trials: int | None, url: str | None) -> Campaign:
+    """Return the campaign with what the command line says instead.
+
+    Raises:
+        CampaignError: when there is no such searcher.
+    """
+    said = {"searcher": searcher, "trials": trials, "storage": url}
+    changed = campaign.model_copy(update={key: value for key, value in said.items() if value is not None})
+    searchers.check(changed.searcher)
+    return changed
+
+
+def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
+    """Make the study, and let it remember its searcher and budget."""
+    stored = campaigns.create(campaign, storage, name=name)
+    stored.set_attribute("searcher", campaign.searcher)
+    stored.set_attribute("trial_budget", campaign.trials)
+    return stored
+
+
+def raise_budget(stored: StoredStudy, trials: int) -> None:
+    """Set another budget, and let the study remember it.
+
+    Raises:
+        StudyError: when more trials than that were executed.
+    """
+    executed = campaigns.summary(stored).executed_count
+    if trials < executed:
+        raise StudyError(
+            f"--trials: got {trials}, and study {stored.name!r} has {executed} executed trials already; "
+            f"the number counts them too, so give {executed + 1} or more"
+        )
+    stored.set_attribute("trial_budget", trials)
+
+
+def exit_code(summary: StudySummary) -> ExitCode:
+    """Return OK when there is a trial with a score."""
+    return ExitCode.OK if summary.best is not None else ExitCode.NO_RESULT
+
+
+def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, title: str | None = None) -> None:
+    """Say what is about to happen.
+
+    Args:
+        console: where to.
+        summary: of the study, or of the first of several.
+        campaign: that it was made from.
+        title: says which studies, where there are several; each has a searcher and seed of its own.
+    """
+    hardware, space = summary.hardware, summary.space
+    ranks = units.count(hardware.ranks, "rank")
+    memory = units.memory(hardware.device_memory_bytes)
+    budget = {name: value for name, value in campaign.budget.model_dump().items() if value is not None}
+    length = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in budget.items())
+    weights = f"R = {summary.objective.alpha:g} throughput + {summary.objective.beta:g} convergence"
+    pairs: list[tuple[str, str | Text]] = [
+        ("studies" if title else "study", Text(title or summary.name, style="name")),
+        ("hardware", f"{hardware.device_name}, {memory}, {ranks} per trial"),
+        ("workload", summary.workload if summary.evaluator == "deepspeed" else f"{summary.evaluator} (no real trials)"),
+        ("space", f"{units.count(len(space.dimensions), 'dimension')}, {units.count(space.count, 'configuration')}"),
+        *(("  left out", f"{what}: {reason}") for what, reason in left_out(space)),
+        ("budget", f"{units.count(summary.trial_budget, 'trial')} ({length} each), your configuration first"),
+        ("objective", f"{weights}, relative to your configuration"),
+        ("storage", campaign.storage),
+    ]
+    if title is None:
+        pairs.insert(1, ("searcher", f"{summary.searcher}, seed {campaign.seed}"))
+    if summary.evaluator == "deepspeed":
+        pairs.append(("logs", str(campaigns.run_directory(campaign, summary.name))))
+    print_pairs(console, pairs)
+    write(console, "")
+
+
+def conclude(console: Console, ended: Ended, *, url: str | None) -> int:
+    """Say how a session ended and what to type next; return the exit code."""
+    summary = ended.summary
+    name = summary.name
+    write(console, f"{name}: {ended.reason}. {tally(summary)}")
+    unfinished = ended.was_stopped and summary.executed_count < summary.trial_budget
+    if unfinished:
+        write(console, f"Go on with it: {command('resume', name, url=url)}")
+    write(console, "")
+    print_outcome(console, summary)
+    write(console, "")
+    print_next(console, summary, url=url)
+    return ExitCode.STOPPED if unfinished else exit_code(summary)
+
+
+def print_outcome(console: Console, summary: StudySummary) -> None:
+    """Print baseline against best, and what a reader must know before believing it."""
+    good = summary.best is not None and not summary.best.is_baseline
+    write(console, Text(headline(summary), style="good" if good else ""))
+    for caution in cautions(summary):
+        write(console, Text(caution, style="muted"))
+    if summary.best is not None:
+        write(console, "")
+        print_against_baseline(console, summary)
+
+
+def print_next(console: Console, summary: StudySummary, *, url: str | None) -> None:
+    """Print the commands that suit what came out."""
+    name = summary.name
+    if summary.best is None:
+        write(console, Text("Next", style="muted"))
+        write(console, f"  {command('trials', name, url=url)}")
+        if summary.trials:
+            write(console, f"  {command('logs', name, str(summary.trials[-1].number), url=url)}")
+        return
+    commands = [
+        (command("report", name, "-o", "report.html", url=url), "the whole story, with charts"),
+        (command("validate", name, url=url), "measure the best again beside your configuration"),
+        (command("export", name, "-o", "ds_config.json", url=url), "write the best DeepSpeed configuration"),
+    ]
+    write(console, Text("Next", style="muted"))
+    print_pairs(console, [(f"  {text}", why) for text, why in commands])

@@ -1,0 +1,100 @@
+"""Studies and trials as plain rows, for JSON and CSV."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from autotune.report.summary import StudySummary
+from autotune.trials import Trial
+
+
+def trial_record(trial: Trial) -> dict[str, Any]:
+    """Return a trial whole, as JSON data; `autotune.evaluators.recorded` reads it."""
+    return {
+        "number": trial.number,
+        "state": trial.state.value,
+        "is_baseline": trial.is_baseline,
+        "point": dict(trial.point),
+        "ds_config": dict(trial.ds_config),
+        "activation_checkpointing": trial.activation_checkpointing,
+        "config_hash": trial.config_hash,
+        "score": trial.score,
+        "throughput_ratio": trial.throughput_ratio,
+        "convergence_ratio": trial.convergence_ratio,
+        "outcome": trial.outcome.to_json() if trial.outcome else None,
+        "started_at": _iso(trial.started_at),
+        "finished_at": _iso(trial.finished_at),
+    }
+
+
+def trial_figures(trial: Trial, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return a trial as one flat row: figures, failure, then a column for each dimension in `names`."""
+    measurement, failure = trial.measurement, trial.failure
+    return {
+        "number": trial.number,
+        "state": trial.state.value,
+        "is_baseline": trial.is_baseline,
+        "score": trial.score,
+        "throughput_ratio": trial.throughput_ratio,
+        "convergence_ratio": trial.convergence_ratio,
+        "samples_per_second": measurement.samples_per_second if measurement else None,
+        "step_time_s": measurement.step_time_s if measurement else None,
+        "convergence_per_second": measurement.convergence_per_second if measurement else None,
+        "held_out_loss_before": measurement.held_out_loss_before if measurement else None,
+        "held_out_loss_after": measurement.held_out_loss_after if measurement else None,
+        "peak_memory_bytes": peak_memory_bytes(trial),
+        "duration_s": trial.outcome.duration_s if trial.outcome else None,
+        "failure_kind": failure.kind.value if failure else None,
+        "failure_reason": failure.reason if failure else None,
+        "started_at": _iso(trial.started_at),
+        "finished_at": _iso(trial.finished_at),
+        **{name: trial.point.get(name) for name in names},
+    }
+
+
+def study_record(summary: StudySummary) -> dict[str, Any]:
+    """Return how a study does, as one flat row."""
+    best = summary.best
+    return {
+        "name": summary.name,
+        "state": state_of(summary),
+        "searcher": summary.searcher,
+        "evaluator": summary.evaluator,
+        "workload": summary.workload,
+        "executed_trials": summary.executed_count,
+        "trial_budget": summary.trial_budget,
+        "failed_trials": len(summary.failed),
+        "best_trial": best.number if best else None,
+        "best_score": best.score if best else None,
+        "best_throughput_ratio": best.throughput_ratio if best else None,
+        "best_convergence_ratio": best.convergence_ratio if best else None,
+        "alpha": summary.objective.alpha,
+        "beta": summary.objective.beta,
+        "started_at": _iso(summary.trials[0].started_at) if summary.trials else None,
+    }
+
+
+def state_of(summary: StudySummary) -> str:
+    """Return 'running', 'finished', or 'unfinished' (it can be resumed)."""
+    if summary.is_running:
+        return "running"
+    return "finished" if summary.executed_count >= summary.trial_budget else "unfinished"
+
+
+def peak_memory_bytes(trial: Trial) -> int | None:
+    """Return the peak of the rank that took most."""
+    return max(trial.measurement.peak_memory_bytes, default=None) if trial.measurement else None
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def outcome_seconds(trial: Trial) -> float | None:
+    """Return how long a trial took, by its evaluator's clock, else by the storage's."""
+    if trial.outcome is not None and trial.outcome.duration_s:
+        return trial.outcome.duration_s
+    if trial.started_at is None or trial.finished_at is None:
+        return None
+    return (trial.finished_at - trial.started_at).total_seconds()

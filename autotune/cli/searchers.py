@@ -1,0 +1,78 @@
+"""The one table from names to searchers; nothing heavy loads before a searcher is made."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from autotune.errors import CampaignError
+
+if TYPE_CHECKING:
+    from autotune.searchers import Searcher
+    from autotune.space import SearchSpace
+
+OPTUNA_SAMPLERS = ("random", "tpe", "gp", "cmaes")
+DESCRIPTIONS: Mapping[str, str] = {
+    "random": "uniform over the space, no repeats",
+    "tpe": "tree-structured Parzen estimator (Optuna)",
+    "gp": "Gaussian process (Optuna)",
+    "cmaes": "CMA-ES with margin (Optuna)",
+    "ppo": "proximal policy optimisation (Stable-Baselines3)",
+}
+
+
+def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int) -> Searcher:
+    """Return a new searcher.
+
+    Args:
+        name: one of `DESCRIPTIONS`, or `module:attribute` for a plug-in: called as
+            `attribute(space, seed=..., trial_budget=...)`, it returns an `autotune.searchers.Searcher`.
+        space: what is searched.
+        seed: of the searcher.
+        trial_budget: trials of the whole study, for searchers that plan ahead.
+
+    Raises:
+        CampaignError: when there is no such searcher.
+    """
+    check(name)
+    if name in OPTUNA_SAMPLERS:
+        from autotune.searchers.optuna import OptunaSearcher
+
+        return OptunaSearcher(space, sampler=name, seed=seed)
+    if name == "ppo":
+        from autotune_envs.training import PpoSearcher
+
+        return PpoSearcher(space, seed=seed, trial_budget=trial_budget)
+    return _plug_in(name)(space, seed=seed, trial_budget=trial_budget)
+
+
+def check(name: str) -> None:
+    """Refuse a name that no searcher has, before anything is made.
+
+    Raises:
+        CampaignError: with the names there are.
+    """
+    if ":" in name:
+        _plug_in(name)
+    elif name not in DESCRIPTIONS:
+        near = difflib.get_close_matches(name, DESCRIPTIONS, n=1)
+        hint = f"did you mean {near[0]}? There" if near else "there"
+        raise CampaignError(
+            f"searcher: got {name!r}; {hint} are {', '.join(DESCRIPTIONS)}, and module:attribute for one of your own"
+        )
+
+
+def _plug_in(name: str) -> Callable[..., Searcher]:
+    module_name, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CampaignError(
+            f"searcher: can't import {name!r}: {error}; give module:attribute of a module that Python finds "
+            f"(PYTHONPATH), or one of {', '.join(DESCRIPTIONS)}"
+        ) from error
+    if not callable(found):
+        raise CampaignError(f"searcher: {name!r} is a {type(found).__name__}; it must be a class or a function")
+    return cast("Callable[..., Searcher]", found)

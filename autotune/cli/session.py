@@ -1,0 +1,51 @@
+"""One session with a study: build it, run it to its end or to a stop, and say how it went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from autotune import campaign as campaigns
+from autotune.cli import searchers
+from autotune.cli.displays import display_for
+from autotune.cli.progress import Progress
+from autotune.cli.stopping import StopSignals
+from autotune.report.summary import StudySummary
+from autotune.storage import StoredStudy
+from autotune.study import StopRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a session ended."""
+
+    reason: str
+    was_stopped: bool
+    summary: StudySummary
+
+
+def run(stored: StoredStudy, *, console: Console, quiet: bool, title: str = "") -> Ended:
+    """Run what a study lacks of its budget, with the searcher that it was made with.
+
+    Args:
+        stored: the study; its attributes and campaign say everything.
+        console: where progress is shown.
+        quiet: show none.
+        title: goes before every line of progress.
+
+    Raises:
+        AutotuneError: when it can't begin, or the searcher breaks its protocol.
+    """
+    campaign, summary = campaigns.campaign_of(stored), campaigns.summary(stored)
+    stop = StopRequest()
+    progress = Progress(summary, stop=stop, title=title)
+    display = display_for(console, progress, quiet=quiet)
+    study = campaigns.study(
+        stored, listener=display, on_stage=display.stage_entered, stop=stop, trials=summary.trial_budget
+    )
+    searcher = searchers.create(summary.searcher, study.space, seed=campaign.seed, trial_budget=summary.trial_budget)
+    with StopSignals(stop) as signals, display, study:
+        signals.trials_run()
+        reason = study.run(searcher)
+    return Ended(reason=reason, was_stopped=stop.wanted, summary=campaigns.summary(stored))

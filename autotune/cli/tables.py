@@ -1,0 +1,32 @@
+"""The report's tables on the console."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from autotune.cli.console import write
+from autotune.cli.formats import Column, print_table
+from autotune.report import tables
+from autotune.report.summary import StudySummary
+from autotune.report.tables import Table
+
+
+def print_against_baseline(console: Console, summary: StudySummary) -> None:
+    """Print the user's own configuration beside the best: figures, then the settings that differ."""
+    figures, settings = tables.against_baseline(summary), tables.changed_settings(summary)
+    if figures is not None:
+        print_report_table(console, figures)
+    if settings is not None and settings.rows:
+        write(console, "")
+        print_report_table(console, settings)
+
+
+def print_report_table(console: Console, table: Table) -> None:
+    """Print a table of a report."""
+    columns = [_column(title, position, table) for position, title in enumerate(table.columns)]
+    print_table(console, columns, table.rows)
+
+
+def _column(title: str, position: int, table: Table) -> Column[tuple[str, ...]]:
+    is_figure = position in table.figures
+    return Column(title=title, cell=lambda row: row[position], right=is_figure, wraps=not is_figure)
