@@ -1,0 +1,47 @@
+# Everything goes through one virtual environment in .venv, made on first use.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
+OUTPUT := quickstart_output
+
+.PHONY: help setup quickstart test lint check bench clean
+
+help:  ## Say what there is
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: $(READY)  ## Make the virtual environment (torch for CPU, everything pinned by constraints.txt)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(READY)
+
+quickstart: $(READY)  ## Tune a small model by real trials: baseline against best, configuration, report
+	mkdir -p $(OUTPUT)
+	$(BIN)/autotune launch experiments/quickstart/campaign.yaml --study $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db --set run_directory=$(OUTPUT)/runs
+	$(BIN)/autotune export $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db -o $(OUTPUT)/$(STUDY)/ds_config.json
+	$(BIN)/autotune report $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db -o $(OUTPUT)/$(STUDY)/report.html
+	@echo
+	@echo "Next: does the gain hold? Run the best against the baseline again, interleaved:"
+	@echo "  $(BIN)/autotune validate $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db"
+
+test: $(READY)  ## Run the tests, those with real DeepSpeed trials and Ray among them, with branch coverage
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+lint: $(READY)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test  ## Everything that can fail
+
+bench: $(READY)  ## Measure: CLI start, controller overhead, where the time of a real trial goes
+	$(BIN)/python tests/benchmarks/command_line.py
+	$(BIN)/python tests/benchmarks/controller.py
+	$(BIN)/python tests/benchmarks/trial.py
+
+clean:  ## Remove the virtual environment and what the quickstart made
+	rm -rf $(VENV) $(OUTPUT)
