@@ -33,7 +33,12 @@ def _run(assignment: RankAssignment, reporter: Reporter) -> RankResult:
     cache = op_cache.directory(assignment.device)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(cache)
     processor_info.install(cache)
-    from autotune.evaluators.rank_worker.trial import run_trial  # torch and DeepSpeed load here
+    from autotune.evaluators.rank_worker import fast_start  # torch loads here
+
+    fast_start.defer_dynamo()
+    from autotune.evaluators.rank_worker.trial import run_trial  # DeepSpeed loads here
+
+    fast_start.defer_muon_kernels()
 
     return RankResult(outcome=run_trial(assignment, reporter))
 

@@ -1,0 +1,293 @@
+"""Real DeepSpeed trials: `deepspeed.initialize`, real steps, real failures."""
+
+import math
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.errors import CampaignError
+from autotune.evaluators import op_cache
+from autotune.evaluators.deadlines import Deadlines
+from autotune.evaluators.deepspeed import DeepSpeedEvaluator
+from autotune.runners.rank_process import RankProcess
+from autotune.trials import Budget, FailureKind, Outcome, Stage, TrialRequest
+from autotune.workload import WorkloadReference
+
+HERE = Path(__file__).parent
+BYTE_GPT = WorkloadReference(
+    function="byte-gpt", arguments={"layers": 2, "width": 64, "sequence": 32, "held_out_sequences": 64}
+)
+pytestmark = pytest.mark.real
+
+
+def config(stage=0, **more):
+    return {
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 2,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+        "zero_optimization": {"stage": stage},
+        **more,
+    }
+
+
+def faulty(name):
+    return WorkloadReference(function=f"faulty_workloads:{name}", python_path=(str(HERE),))
+
+
+def request(ds_config, *, budget=None, **more):
+    return TrialRequest(number=7, point={}, ds_config=ds_config, budget=budget or Budget(steps=6), **more)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ops():
+    op_cache.prepare([config()], device="cpu", progress=lambda line: None)
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(trial, *, workload=BYTE_GPT, ranks=1, cancelled=lambda: False, hosts=None, **more):
+        evaluator = DeepSpeedEvaluator(workload=workload, ranks=ranks, run_directory=str(tmp_path), **more)
+        hosts = hosts or [RankProcess() for _ in range(ranks)]
+        outcome = evaluator.evaluate(trial, hosts=hosts, progress=lambda stage: None, cancelled=cancelled)
+        assert ranks_in(tmp_path) == []
+        assert Outcome.from_json(outcome.to_json()) == outcome
+        return outcome
+
+    return run
+
+
+def ranks_in(directory):
+    """Return the processes that work in a trial folder below `directory`, zombies left out."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd().startswith(str(directory)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def gone(directory, within_s):
+    deadline = time.monotonic() + within_s
+    while ranks_in(directory) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return ranks_in(directory) == []
+
+
+@pytest.fixture(scope="module")
+def by_stage(tmp_path_factory):
+    measured = {}
+    for stage in range(4):
+        evaluator = DeepSpeedEvaluator(workload=BYTE_GPT, ranks=2, run_directory=str(tmp_path_factory.mktemp("run")))
+        hosts = [RankProcess(), RankProcess()]
+        outcome = evaluator.evaluate(
+            request(config(stage)), hosts=hosts, progress=lambda stage: None, cancelled=lambda: False
+        )
+        assert outcome.failure is None, outcome.failure
+        measured[stage] = outcome
+    return measured
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_every_zero_stage_is_measured(by_stage, stage):
+    outcome = by_stage[stage]
+    measurement = outcome.measurement
+    assert measurement.timed_steps == 6
+    assert measurement.warmup_steps == (4 if stage == 3 else 2)
+    assert measurement.samples_per_step == 16
+    assert measurement.samples_per_second == pytest.approx(16 / measurement.step_time_s)
+    assert measurement.tokens_per_second == pytest.approx(32 * measurement.samples_per_second)
+    assert math.log(256) * 0.9 < measurement.held_out_loss_before < math.log(256) * 1.1
+    assert measurement.held_out_loss_after < measurement.held_out_loss_before
+    assert math.isfinite(measurement.training_loss_last)
+    assert measurement.convergence_time_s == measurement.training_time_s > 6 * measurement.step_time_s / 2
+    assert len(measurement.peak_memory_bytes) == 2
+    assert all(50e6 < peak < 4e9 for peak in measurement.peak_memory_bytes)
+    parts = measurement.forward_s + measurement.backward_s + measurement.optimizer_s
+    assert 0 < parts < 3 * measurement.step_time_s
+    assert 0 < measurement.communication_s
+    effective = measurement.effective_config
+    assert effective["zero_optimization.stage"] == stage
+    assert effective["train_batch_size"] == 16
+    assert effective["world_size"] == 2
+    assert effective["optimizer.params.lr"] == 1e-3
+    assert measurement.versions["deepspeed"]
+    assert set(outcome.stage_s) == {*(stage.value for stage in Stage), "cleanup"}
+    assert sum(outcome.stage_s.values()) == pytest.approx(outcome.duration_s, abs=0.5)
+    assert all(Path(log).exists() for log in outcome.logs.values())
+
+
+def test_stages_0_to_2_learn_the_same(by_stage):
+    losses = [by_stage[stage].measurement.held_out_loss_after for stage in range(3)]
+    assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
+
+
+def test_stage_3_communicates_more_than_stage_0(by_stage):
+    share = [by_stage[stage].measurement.communication_s for stage in (0, 3)]
+    assert share[1] > share[0]
+
+
+def test_the_same_request_gives_the_same_losses(by_stage, run):
+    first = by_stage[2].measurement
+    again = run(request(config(2)), ranks=2).measurement
+    assert again.held_out_loss_before == first.held_out_loss_before
+    assert again.held_out_loss_after == first.held_out_loss_after
+    assert again.training_loss_last == first.training_loss_last
+
+
+def test_trials_are_compared_at_the_same_training_time(run):
+    measurement = run(request(config(), budget=Budget(seconds=0.5), convergence_at_s=0.7)).measurement
+    assert measurement.convergence_time_s == 0.7
+    assert measurement.training_time_s >= 0.7
+    assert measurement.held_out_loss_after < measurement.held_out_loss_before
+
+
+def test_bf16_with_activation_checkpointing(run):
+    trial = request(config(1, bf16={"enabled": True}), activation_checkpointing=True, budget=Budget(samples=20))
+    measurement = run(trial).measurement
+    assert measurement.effective_config["bf16.enabled"] is True
+    assert measurement.held_out_loss_after < measurement.held_out_loss_before
+    assert measurement.timed_steps == 3
+
+
+def test_a_port_taken_meanwhile_is_replaced(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+
+        class Unlucky(RankProcess):
+            reserved = 0
+
+            def reserve_address(self):
+                self.reserved += 1
+                return taken.getsockname()[:2] if self.reserved == 1 else super().reserve_address()
+
+        host = Unlucky()
+        assert run(request(config()), workload=faulty("healthy"), hosts=[host]).measurement is not None
+    assert host.reserved == 2
+
+
+def test_a_delivered_result_outranks_the_exit(run):
+    outcome = run(request(config()), workload=faulty("leaving_badly"))
+    assert outcome.measurement is not None
+
+
+def failure_of(outcome, kind):
+    assert outcome.failure is not None, outcome.measurement
+    assert outcome.failure.kind is kind, outcome.failure
+    return outcome.failure
+
+
+def test_a_loss_that_is_not_finite_diverged(run):
+    sgd = config(optimizer={"type": "SGD", "params": {"lr": 1e20}})
+    failure = failure_of(run(request(sgd), workload=faulty("healthy")), FailureKind.DIVERGED)
+    assert "not finite in step" in failure.reason
+
+
+def test_a_crash_of_one_rank_is_told_whatever_stands_on_stderr(run):
+    outcome = run(request(config(1), budget=Budget(steps=500)), workload=faulty("crashing"), ranks=2)
+    failure = failure_of(outcome, FailureKind.CRASH)
+    assert failure.rank == 1
+    assert failure.stage is Stage.RUN
+    assert failure.exit_code == 1
+    assert failure.reason == "KeyError: 'the twentieth'"
+    assert failure.log_tail[-1] == "KeyError: 'the twentieth'"
+    assert any("faulty_workloads.py" in line for line in failure.log_tail)
+
+
+def test_a_function_that_returns_no_workload(run):
+    failure = failure_of(run(request(config()), workload=faulty("not_a_workload")), FailureKind.CRASH)
+    assert "returned a int" in failure.reason
+
+
+def test_a_rank_that_does_not_come_is_a_timeout(run):
+    outcome = run(request(config()), workload=faulty("asleep"), ranks=2, deadlines=Deadlines(initialize_s=4.0))
+    failure = failure_of(outcome, FailureKind.TIMEOUT)
+    assert failure.stage is Stage.INITIALIZE
+    assert "deadlines.initialize_s" in failure.reason
+
+
+def test_a_killed_rank_is_out_of_memory(run):
+    failure = failure_of(run(request(config()), workload=faulty("killed"), ranks=2), FailureKind.OUT_OF_MEMORY)
+    assert failure.rank == 1
+    assert failure.exit_code == -signal.SIGKILL
+    assert "killed by signal 9" in failure.reason
+
+
+def test_a_memory_limit(run):
+    trial = request(config(), budget=Budget(steps=500))
+    outcome = run(trial, workload=faulty("hoarding"), memory_limit_bytes=1_500_000_000)
+    failure = failure_of(outcome, FailureKind.OUT_OF_MEMORY)
+    assert "above its limit" in failure.reason
+
+
+def test_an_allocation_that_fails(run):
+    failure = failure_of(run(request(config()), workload=faulty("asking_too_much")), FailureKind.OUT_OF_MEMORY)
+    assert failure.reason.startswith("out of memory: ")
+    assert failure.stage is Stage.FIRST_STEP
+
+
+@pytest.mark.parametrize(
+    ("ds_config", "words"),
+    [
+        (config(fp16={"enabled": True}), "Type fp16 is not supported on your device."),
+        (config(2, optimizer={"type": "Nonsense", "params": {}}), "Nonsense"),
+    ],
+)
+def test_a_configuration_that_deepspeed_refuses(run, ds_config, words):
+    failure = failure_of(run(request(ds_config), workload=faulty("healthy")), FailureKind.INVALID_CONFIG)
+    assert failure.reason.startswith("DeepSpeed refuses this configuration: ")
+    assert words in failure.reason
+
+
+def test_a_key_that_deepspeed_ignores(run):
+    ignored = config(2)
+    ignored["zero_optimization"]["offload_param"] = {"device": "cpu"}
+    failure = failure_of(run(request(ignored), workload=faulty("healthy")), FailureKind.INVALID_CONFIG)
+    assert "zero_optimization.offload_param.device: sent 'cpu', the engine runs 'none'" in failure.reason
+
+
+def test_checkpointing_that_can_not_be_applied(run):
+    trial = request(config(), activation_checkpointing=True)
+    failure = failure_of(run(trial, workload=faulty("healthy")), FailureKind.INVALID_CONFIG)
+    assert "nn.ModuleList" in failure.reason
+
+
+def test_cancellation_ends_even_what_ignores_sigterm(run, tmp_path):
+    ready = tmp_path / "trial-00007" / "rank0" / "ready"
+    started = time.monotonic()
+    outcome = run(request(config()), workload=faulty("stubborn"), cancelled=ready.exists)
+    failure_of(outcome, FailureKind.CANCELLED)
+    assert time.monotonic() - started < 60
+
+
+def test_ranks_die_with_their_controller(tmp_path):
+    code = f"""
+from tests.autotune.evaluators.test_deepspeed import *
+evaluator = DeepSpeedEvaluator(workload=faulty("stubborn"), ranks=2, run_directory={str(tmp_path)!r})
+hosts = [RankProcess(), RankProcess()]
+evaluator.evaluate(request(config()), hosts=hosts, progress=lambda stage: None, cancelled=lambda: False)
+"""
+    controller = subprocess.Popen([sys.executable, "-c", code], cwd=HERE.parents[2])
+    ready = [tmp_path / "trial-00007" / f"rank{rank}" / "ready" for rank in range(2)]
+    deadline = time.monotonic() + 120
+    while not all(path.exists() for path in ready) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(ranks_in(tmp_path)) == 4
+    controller.kill()
+    controller.wait()
+    assert gone(tmp_path, within_s=10)
+
+
+def test_as_many_hosts_as_ranks(tmp_path):
+    evaluator = DeepSpeedEvaluator(workload=BYTE_GPT, ranks=2, run_directory=str(tmp_path))
+    with pytest.raises(CampaignError, match="this evaluator runs 2 ranks"):
+        evaluator.evaluate(request(config()), hosts=[], progress=lambda stage: None, cancelled=lambda: False)
+    with pytest.raises(CampaignError, match="at least 1"):
+        replace(evaluator, ranks=0)
