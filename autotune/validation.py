@@ -81,8 +81,13 @@ class Ratio:
     high: float | None
 
     @property
+    def has_no_noise(self) -> bool:
+        """Whether every pair gave the very same ratio, as a simulated trial does."""
+        return len(self.pairs) > 1 and math.isclose(min(self.pairs), max(self.pairs), rel_tol=1e-12)
+
+    @property
     def words(self) -> str:
-        if self.value is None or self.low is None or self.high is None:
+        if self.low is None or self.high is None or self.has_no_noise:
             return units.times(self.value)
         return f"{units.times(self.value)} ({units.times(self.low)} to {units.times(self.high)})"
 
@@ -292,16 +297,14 @@ def _notes(pairs: Sequence[Pair], score: Ratio, repeats: int) -> list[str]:
         reasons = [getattr(pair, who).failure for pair in pairs if getattr(pair, who).failure is not None]
         notes += [f"The {who} failed in {units.count(reasons.count(r), 'run')}: {r}" for r in dict.fromkeys(reasons)]
     if score.claimed is not None and score.value is not None:
-        flattered = score.high is not None and score.claimed > score.high
+        is_less = score.high is not None and score.claimed > score.high and not score.has_no_noise
+        less = ", less than claimed (the winner's curse)" if is_less else ""
         notes.append(
-            f"The search claimed {units.times(score.claimed)} in R, the highest of many noisy figures and so flattered "
-            f"by luck (the winner's curse); measured again it is {score.words}"
-            f"{', clearly less than claimed' if flattered else ''}. Rely on the latter."
+            f"The search claimed {units.times(score.claimed)} in R, picked as the highest of many noisy figures; "
+            f"measured again it is {score.words}{less}. Rely on the latter."
         )
-    if len(score.pairs) > 1 and score.low == score.high:
-        notes.append(
-            "Every pair gave the very same figures: this evaluator has no noise, so the interval means nothing."
-        )
+    if score.has_no_noise:
+        notes.append("Every pair gave the very same figures: this evaluator has no noise, so there is no interval.")
     return notes
 
 

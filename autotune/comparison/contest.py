@@ -27,6 +27,7 @@ from autotune.comparison.statistics import (
 )
 from autotune.errors import StudyError
 from autotune.objective import Objective, Reference
+from autotune.trials import Trial
 
 _TIME_POINTS = 60
 """Points of a curve over wall time: about one for each trial of a usual budget."""
@@ -92,6 +93,8 @@ class Comparison:
     """Trials of each run that are compared."""
     standings: tuple[Standing, ...]
     duels: tuple[Duel, ...]
+    is_simulated: bool
+    """Whether figures are made up by a formula."""
     notes: tuple[str, ...]
     """What a reader must know of how it was made."""
 
@@ -129,6 +132,7 @@ def compare(contenders: Sequence[Contender], *, trial_budget: int, objective: Ob
         trial_budget=budget,
         standings=tuple(standings),
         duels=_duels(entered, curves, budget, generator),
+        is_simulated=any(_is_simulated(trial) for run in runs for trial in run.executed),
         notes=tuple(notes),
     )
 
@@ -192,6 +196,10 @@ def _reference_in_words(runs: Sequence[Run], reference: Reference) -> str:
         f"Every R here is relative to one common reference, {what}{learnt}. A study's own R divides by its own "
         "baseline, whose noise would favour some runs."
     )
+
+
+def _is_simulated(trial: Trial) -> bool:
+    return trial.measurement is not None and trial.measurement.versions.get("evaluator") == "simulated"
 
 
 def _standing(contender: Contender, best: Floats, until_s: float, generator: np.random.Generator) -> Standing:

@@ -7,6 +7,7 @@ from pathlib import Path
 from autotune.comparison import charts, tables, wording
 from autotune.comparison.contest import Comparison
 from autotune.report import markdown, page
+from autotune.report.findings import SIMULATED
 
 
 def write_html(comparison: Comparison, path: Path) -> None:
@@ -17,6 +18,7 @@ def write_html(comparison: Comparison, path: Path) -> None:
     """
     context = {
         "comparison": comparison,
+        "simulated": SIMULATED,
         "headline": wording.headline(comparison),
         "verdicts": wording.verdicts(comparison),
         "standings": tables.standings(comparison),
@@ -34,7 +36,7 @@ def write_html(comparison: Comparison, path: Path) -> None:
 def to_markdown(comparison: Comparison) -> str:
     """Return a comparison as Markdown: the same tables and words, without the charts."""
     parts = ["# Comparison of searchers", f"**{markdown.escaped(wording.headline(comparison))}**"]
-    said = [*wording.verdicts(comparison), *comparison.notes]
+    said = [*([SIMULATED] if comparison.is_simulated else []), *wording.verdicts(comparison), *comparison.notes]
     parts.append("\n".join(f"- {markdown.escaped(sentence)}" for sentence in said))
     parts += markdown.section("Standings", tables.standings(comparison))
     parts += markdown.section("Best R so far, by executed trials", tables.by_trials(comparison))

@@ -19,6 +19,8 @@ FAILURES_IN_WORDS = {
     FailureKind.CANCELLED: "cancelled",
 }
 
+SIMULATED = "Simulated: every figure here is made up by a formula. None was measured, and none says anything about real hardware."
+
 
 class ValidatedRatio(Protocol):
     """One figure of best over baseline: as the search claimed it, and as re-measuring found it."""
@@ -95,10 +97,7 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
     """Return what a reader must know before believing the figures, most important first."""
     cautions = []
     if summary.evaluator == "simulated":
-        cautions.append(
-            "Simulated: every figure here is made up by a formula. None was measured, and none says anything about "
-            "real hardware."
-        )
+        cautions.append(SIMULATED)
     if summary.evaluator == "recorded":
         cautions.append("Recorded: the figures replay trials that were measured earlier, matched to the nearest one.")
     if summary.is_running:

@@ -32,7 +32,7 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
     parts += section("Where a training step's time goes", tables.step_times(summary))
     parts += section("Where the trials' time goes", tables.stage_times(summary))
     for kind, failed in tables.failures(summary).items():
-        parts += section(f"Failures: {kind.lower()}", failed)
+        parts += section(f"Failures: {kind}", failed)
     parts += section("All trials", tables.trials(summary))
     parts += section("Where the figures come from", tables.provenance(summary))
     return "\n\n".join(parts) + "\n"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import autotune
 from autotune.errors import StudyError
@@ -40,6 +41,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = _breakable
     drawn = {name: figure for name, figure in charts.items() if figure is not None}
     return environment.get_template(template).render(
         **context,
@@ -67,6 +69,11 @@ def write(text: str, path: Path) -> None:
         Path(file.name).replace(path)
     except OSError as error:
         raise StudyError(f"can't write the report {path}: {error}; choose another path") from error
+
+
+def _breakable(text: str) -> Markup:
+    """Return escaped text that may be broken after the dots and underscores of a long key."""
+    return Markup(re.sub(r"(?<=\w)[._](?=\w)", r"\g<0><wbr>", str(escape(text))))  # noqa: S704 (escaped)
 
 
 def _embedded(data: object) -> Markup:

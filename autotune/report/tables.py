@@ -95,23 +95,22 @@ def trials(summary: StudySummary) -> Table:
 
 
 def failures(summary: StudySummary) -> dict[str, Table]:
-    """Return the failed trials by kind in words, the most frequent kind first."""
-    by_kind: dict[FailureKind, list[Trial]] = defaultdict(list)
+    """Return the failed trials by kind in words, the most frequent kind first; trials with one reason share a row."""
+    by_kind: dict[FailureKind, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
     for trial in summary.trials:
         if trial.failure is not None:
-            by_kind[trial.failure.kind].append(trial)
-    return {
-        FAILURES_IN_WORDS[kind].capitalize(): Table(
-            columns=("Trial", "Reason", "Stage"),
-            rows=tuple(
-                (str(trial.number), trial.failure.reason, str(trial.failure.stage or units.DASH).replace("_", " "))
-                for trial in alike
-                if trial.failure is not None
-            ),
-            figures=frozenset({0}),
+            stage = str(trial.failure.stage or units.DASH).replace("_", " ")
+            by_kind[trial.failure.kind][trial.failure.reason, stage].append(trial.number)
+    tables = {}
+    for kind, reasons in sorted(by_kind.items(), key=lambda item: (-sum(map(len, item[1].values())), item[0])):
+        amount = sum(map(len, reasons.values()))
+        rows = tuple(
+            (reason, stage, ", ".join(str(number) for number in numbers))
+            for (reason, stage), numbers in reasons.items()
         )
-        for kind, alike in sorted(by_kind.items(), key=lambda item: (-len(item[1]), item[0]))
-    }
+        title = f"{FAILURES_IN_WORDS[kind].capitalize()} ({units.count(amount, 'trial')})"
+        tables[title] = Table(columns=("Reason", "Stage", "Trials"), rows=rows)
+    return tables
 
 
 def level_effects(summary: StudySummary) -> Table:

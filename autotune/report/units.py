@@ -10,11 +10,11 @@ _BYTES_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a figure with so many significant digits, thousands parted: 1234.5 -> '1,230', 0.01234 -> '0.0123'."""
+    """Return a figure with so many significant digits, thousands parted: 1234.5 -> '1,230'; a count has them all."""
     if value is None or not math.isfinite(value):
         return DASH
-    if value == 0:
-        return "0"
+    if value == 0 or isinstance(value, int):
+        return f"{value:,.0f}"
     magnitude = math.floor(math.log10(abs(value)))
     if magnitude < -4:
         return f"{value:.{digits - 1}e}"
@@ -80,6 +80,14 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{int(value):,}" if value.is_integer() and abs(value) >= 1 else f"{value:g}"
     return str(value)
+
+
+def short_setting(value: Any) -> str:
+    """Return a configuration's value for a narrow place: 500000000 -> '500M'."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) < 10_000:
+        return setting(value)
+    power = min(3, int(math.log10(abs(value)) / 3))
+    return f"{value / 1000**power:g}{' kMB'[power]}"
 
 
 def listed(words: list[str]) -> str:
