@@ -67,28 +67,27 @@ class DeepSpeedTuningEnv(gymnasium.Env[Vector, Action]):
     runs alike are one point (`SearchSpace.decode`): a dimension without an effect may have any index.
 
     ### Observation
-    `Box`, float32, one vector. Index ranges follow from the numbers of levels only; `layout(space.sizes)` gives them.
-    With L = sum of the numbers of levels, D = number of dimensions, F = 11 features, 5 kinds of failure, and with
-    "squashed" x as x / (1 + abs(x)), so that 0.5 reads 'as good as the baseline':
+    `Box`, float32, one vector. Index ranges follow from the numbers of levels only; `layout(space.sizes)` gives them,
+    and the table for the default space on a GPU (438 numbers). L = sum of the numbers of levels, D = number of
+    dimensions, F = 11 features, 5 kinds of failure; a squashed x is x / (1 + abs(x)), so that 0.5 reads 'as good as the
+    baseline', and 0 stands for what was not measured.
 
-    | field | length | bounds | meaning |
-    |---|---|---|---|
-    | incumbent_levels | L | 0, 1 | levels of the best trial inside the space, one-hot; 0 while there is none |
-    | baseline_levels | L | 0, 1 | levels of the starting configuration, one-hot; 0 if outside the space |
-    | best_score | 1 | -1, 1 | squashed best R so far (a failed trial counts as 0) |
-    | remaining_budget | 1 | 0, 1 | proposals left in this episode / trial budget |
-    | scored_rate | 1 | 0, 1 | fraction of trials that have a score |
-    | failure_rates | 5 | 0, 1 | fraction of trials by kind of failure (`FAILURE_KINDS`) |
-    | workload | 2 F | 0, 1 | logarithmic amounts (`FEATURE_NAMES`), then whether each is known |
-    | recent_trials | 4 (D + 9) | -1, 1 | the last 4 trials, latest first, each: 1 if there is one; level index / |
-    | | | | (levels - 1) by dimension, -1 if outside the space; squashed throughput ratio, convergence ratio and |
-    | | | | R, 0 if not measured; kind of failure, one-hot |
-    | level_counts | L | 0, 1 | log(1 + trials with this level) / log(1 + trials) |
-    | level_mean_scores | L | -1, 1 | mean squashed R of the scored trials with this level, 0 while none |
-    | level_best_scores | L | -1, 1 | best squashed R of the scored trials with this level, 0 while none |
-    | level_failure_rates | L | 0, 1 | fraction of trials with this level that have no score, 0 while none |
-
-    For the default space (D = 12, L = 54) that is 438 numbers.
+    | field | length | default | bounds | meaning |
+    |---|---|---|---|---|
+    | incumbent_levels | L | 0:54 | 0, 1 | levels of the best trial inside the space, one-hot; 0 while there is none |
+    | baseline_levels | L | 54:108 | 0, 1 | levels of the starting configuration, one-hot; 0 if outside the space |
+    | best_score | 1 | 108:109 | -1, 1 | squashed best R so far (a failed trial counts as 0) |
+    | remaining_budget | 1 | 109:110 | 0, 1 | proposals left in this episode / trial budget |
+    | scored_rate | 1 | 110:111 | 0, 1 | fraction of trials that have a score |
+    | failure_rates | 5 | 111:116 | 0, 1 | fraction of trials by kind of failure (`FAILURE_KINDS`) |
+    | workload | 2 F | 116:138 | 0, 1 | log2 of amounts / full scale (`FEATURE_NAMES`), then whether each is known |
+    | recent_trials | 4 (D + 9) | 138:222 | -1, 1 | the last 4 trials, latest first, each: 1 if there is one; level |
+    | | | | | index / (levels - 1) by dimension, -1 if outside the space; squashed throughput ratio, convergence |
+    | | | | | ratio and R; kind of failure, one-hot |
+    | level_counts | L | 222:276 | 0, 1 | log(1 + trials with this level) / log(1 + trials) |
+    | level_mean_scores | L | 276:330 | -1, 1 | mean squashed R of the scored trials with this level |
+    | level_best_scores | L | 330:384 | -1, 1 | best squashed R of the scored trials with this level |
+    | level_failure_rates | L | 384:438 | 0, 1 | fraction of trials with this level that have no score |
 
     ### Reward
     `Improvement` unless another `autotune_envs.reward.Reward` is given: by how much the trial raises the best R so far,

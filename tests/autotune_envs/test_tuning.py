@@ -18,6 +18,7 @@ from autotune.study import StopRequest
 from autotune.testing.searchers import SMALL_SPACE, SPACE
 from autotune.trials import FailureKind
 from autotune_envs import DeepSpeedTuningEnv, RelativeScore, WorkloadFeatures
+from autotune_envs.training import CopyGatePolicy, StopWhenStudyEnds
 
 
 def run(code):
@@ -137,7 +138,7 @@ def test_nothing_runs_after_the_budget_is_spent(made_up_study):
     env.action_space.seed(3)
     ends = [env.step(env.action_space.sample())[2] for _ in range(6)]
     assert ends[2:] == [True] * 4
-    observation, info = env.reset()
+    _, info = env.reset()
     assert info["ended"] == "the trial budget is spent"
     _, reward, terminated, truncated, info = env.step(env.action_space.sample())
     assert (reward, terminated, truncated, info["trial_number"]) == (0.0, True, False, None)
@@ -194,6 +195,14 @@ def test_ppo_learns_by_sb3s_own_means_and_runs_exactly_the_budget(real_study):
         assert len(study.history) == study.trial_budget == 30
         assert any(not torch.equal(a, b) for a, b in zip(before, model.policy.parameters(), strict=True))
         assert len({str(trial.point) for trial in study.history}) == 30
+
+
+def test_learning_ends_with_the_study_where_the_callback_is_given(made_up_study):
+    study = made_up_study(trial_budget=13)
+    model = PPO(CopyGatePolicy, DeepSpeedTuningEnv(study), n_steps=8, batch_size=8, seed=0, device="cpu")
+    model.learn(10_000, callback=StopWhenStudyEnds())
+    assert study.executed == 13
+    assert model.num_timesteps < 100
 
 
 def test_a_stop_request_ends_the_episode_without_an_exception(real_study):
