@@ -17,6 +17,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState as OptunaState
 from optuna.trial import create_trial
+from threadpoolctl import threadpool_limits
 
 from autotune.errors import SearcherError, SpaceExhausted
 from autotune.searchers.protocol import FAILED_SCORE
@@ -26,6 +27,8 @@ from autotune.trials import Point, Trial
 _REPEATS_ALLOWED = 3
 """Proposals of known points in a row after which an unknown neighbour of the last one is taken instead."""
 _DRAWS_PER_RADIUS = 20
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "random": lambda seed: RandomSampler(seed=seed),
@@ -98,7 +101,8 @@ class OptunaSearcher:
     def _propose(self) -> tuple[optuna.Trial, tuple[int, ...]]:
         seed = int(np.random.SeedSequence([self._seed, self._proposals]).generate_state(1)[0])
         self._proposals += 1
-        with _quiet():
+        # Optuna's GP is many small matrices: with a thread per core a proposal takes ten times as long.
+        with _quiet(), threadpool_limits(1):
             self._study.sampler = SAMPLERS[self._sampler](seed)
             trial = self._study.ask(self._distributions)
         return trial, self._encoding_of(trial.params)
