@@ -83,14 +83,10 @@ def _at_budget(trials: int, duels: Sequence[Duel]) -> str:
             p_value = f"p = {duel.p_value:.2f}" if duel.pair_count > 1 else "no test"
             open_.append(f"{duel.first} and {duel.second} ({p_value})")
     if not shown and len(duels) > 1:
-        lowest = min(duel.p_value for duel in duels)
-        test = f"every p is {lowest:.2f} or more" if all(duel.pair_count > 1 for duel in duels) else "too few pairs"
+        smallest = min(duel.p_value for duel in duels)
+        test = f"smallest p = {smallest:.2f}" if all(duel.pair_count > 1 for duel in duels) else "too few pairs"
         return f"After {units.count(trials, 'trial')}: no two of them can be told apart ({test})."
-    parts = []
-    if shown:
-        parts.append(units.listed(shown))
+    parts = [units.listed(shown)] if shown else []
     if open_:
-        parts.append(
-            f"it can't tell apart {units.listed(open_)}" if shown else f"can't tell apart {units.listed(open_)}"
-        )
+        parts.append(f"can't tell apart {units.listed(open_)}")
     return f"After {units.count(trials, 'trial')}: {'; '.join(parts)}."

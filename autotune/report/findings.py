@@ -19,7 +19,10 @@ FAILURES_IN_WORDS = {
     FailureKind.CANCELLED: "cancelled",
 }
 
-SIMULATED = "Simulated: every figure here is made up by a formula. None was measured, and none says anything about real hardware."
+SIMULATED = (
+    "Simulated: every figure here is made up by a formula. None was measured, and none says anything about real "
+    "hardware."
+)
 
 
 class ValidatedRatio(Protocol):

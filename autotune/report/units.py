@@ -16,7 +16,7 @@ def number(value: float | None, digits: int = 3) -> str:
     if value == 0 or isinstance(value, int):
         return f"{value:,.0f}"
     magnitude = math.floor(math.log10(abs(value)))
-    if magnitude < -4:
+    if not -4 <= magnitude <= 14:
         return f"{value:.{digits - 1}e}"
     rounded = round(value, digits - 1 - magnitude)
     return f"{rounded:,.{max(0, digits - 1 - magnitude)}f}"
