@@ -16,7 +16,6 @@ app = typer.Typer(
     epilog=epilog(),
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -29,7 +28,6 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -37,9 +35,7 @@ def root(
         bool, typer.Option("--debug", help="Show tracebacks and debug messages; may stand after the command too.")
     ] = False,
 ) -> None:
-    """Show the help where no command is given; `autotune.cli.border` has taken `--debug` away before."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    """Declare what `--help` shows; `autotune.cli.border` has taken `--debug` away before."""
 
 
 for group in (running, looking, results, comparing, machine):

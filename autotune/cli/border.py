@@ -31,9 +31,8 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     debug = DEBUG in arguments
     _log_to_stderr(debug=debug)
     try:
-        code = app(
-            [argument for argument in arguments if argument != DEBUG], prog_name="autotune", standalone_mode=False
-        )
+        rest = [argument for argument in arguments if argument != DEBUG] or ["--help"]
+        code = app(rest, prog_name="autotune", standalone_mode=False)
         sys.stdout.flush()
     except AutotuneError as error:
         return _refuse(error, debug=debug)

@@ -181,4 +181,5 @@ def print_next(console: Console, summary: StudySummary, *, url: str | None) -> N
         (command("export", name, "-o", "ds_config.json", url=url), "write the best DeepSpeed configuration"),
     ]
     write(console, Text("Next", style="muted"))
-    print_pairs(console, [(f"  {text}", why) for text, why in commands])
+    longest = max(len(text) for text, _ in commands) + 4 + max(len(why) for _, why in commands)
+    print_pairs(console, [(f"  {text}", why if longest <= console.width else "") for text, why in commands])

@@ -1,0 +1,121 @@
+"""Listings parse in every format and agree with the storage."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from autotune.cli.exit_codes import ExitCode
+from autotune.evaluators.recorded import RecordedEvaluator
+from autotune.trials import Budget, Outcome, TrialRequest
+from tests.autotune.cli.conftest import trials_of
+
+pytestmark = pytest.mark.usefixtures("finished")
+LISTINGS = [("studies",), ("status", "sim"), ("trials", "sim"), ("show", "sim", "1"), ("space", "c.yaml"), ("doctor",)]
+
+
+@pytest.mark.parametrize("listing", LISTINGS, ids=lambda listing: listing[0])
+def test_every_listing_has_three_formats(cli, listing):
+    json.loads(cli(*listing, "--format", "json").out)
+    rows = list(csv.DictReader(io.StringIO(cli(*listing, "--format", "csv").out)))
+    assert rows
+    assert all(None not in row and None not in row.values() for row in rows)
+    table = cli(*listing)
+    assert table.code == ExitCode.OK
+    assert "\x1b" not in table.out
+    assert all(line == line.rstrip() for line in table.out.splitlines())
+
+
+def test_trials_as_json_are_whole(cli):
+    rows = json.loads(cli("trials", "sim", "--format", "json").out)
+    trials = trials_of("sim")
+    assert [row["number"] for row in rows] == [trial.number for trial in trials]
+    for row, trial in zip(rows, trials, strict=True):
+        assert row["point"] == dict(trial.point)
+        assert row["ds_config"] == dict(trial.ds_config)
+        assert row["is_baseline"] is trial.is_baseline
+        assert row["activation_checkpointing"] is trial.activation_checkpointing
+        assert (row["score"], row["throughput_ratio"]) == (trial.score, trial.throughput_ratio)
+        assert Outcome.from_json(row["outcome"]) == trial.outcome
+        assert row["started_at"] < row["finished_at"]
+
+
+def test_trials_as_json_are_what_the_recorded_evaluator_reads(cli, finished):
+    (finished / "recorded.json").write_text(cli("trials", "sim", "--format", "json").out)
+    trial = trials_of("sim")[3]
+    request = TrialRequest(number=3, point=trial.point, ds_config=trial.ds_config, budget=Budget(seconds=1))
+    evaluator = RecordedEvaluator(path=str(finished / "recorded.json"))
+    outcome = evaluator.evaluate(request, hosts=(), progress=lambda stage: None, cancelled=lambda: False)
+    assert outcome == trial.outcome
+    answer = cli(
+        "launch", "c.yaml", "--study", "replay", "--set", "evaluator=recorded", "--set", "recorded.path=recorded.json"
+    )
+    assert answer.code == ExitCode.OK
+
+
+def test_other_weights_give_another_r(cli):
+    rows = json.loads(cli("trials", "sim", "--format", "json", "--alpha", "1").out)
+    assert all(row["score"] == pytest.approx(row["throughput_ratio"]) for row in rows if row["score"] is not None)
+    rows = json.loads(cli("trials", "sim", "--format", "json", "--beta", "1").out)
+    assert all(row["score"] == pytest.approx(row["convergence_ratio"]) for row in rows if row["score"] is not None)
+    both = json.loads(cli("status", "sim", "--format", "json", "--alpha", "0.2", "--beta", "0.3").out)
+    assert (both["alpha"], both["beta"]) == (0.2, 0.3)
+    assert cli("status", "sim", "--alpha", "-1").code == ExitCode.WRONG_INPUT
+    assert json.loads(cli("status", "sim", "--format", "json").out)["alpha"] == 0.5
+
+
+def test_status_names_the_best(cli):
+    best = max((t for t in trials_of("sim") if t.score is not None), key=lambda trial: trial.score)
+    assert f"Best (trial {best.number})" in cli("status", "sim").out
+    assert json.loads(cli("status", "sim", "--format", "json").out)["best_trial"] == best.number
+
+
+def test_show_tells_why_a_trial_failed(cli):
+    failed = next(trial for trial in trials_of("sim") if trial.failure is not None)
+    out = cli("show", "sim", str(failed.number)).out
+    assert failed.failure.kind in out
+    assert failed.failure.reason in out
+
+
+def test_space_tells_what_is_left_out(cli):
+    data = json.loads(cli("space", "c.yaml", "--format", "json").out)
+    assert len(data["dimensions"]) == 12
+    assert {"precision", "zero_optimization.offload"} <= {out["name"] for out in data["left_out"]}
+    assert data["start"]["zero_optimization.stage"] == 1
+    assert "left out: precision = fp16" in cli("space", "c.yaml").out
+    narrowed = cli("space", "c.yaml", "--format", "json", "--set", "space.fix={precision: bf16}")
+    assert json.loads(narrowed.out)["fixed"] == {"precision": "bf16"}
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("listing", [("trials", "sim"), ("studies",), ("show", "sim", "2")], ids=lambda item: item[0])
+def test_tables_fit_narrow_screens(cli, monkeypatch, width, listing):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert all(len(line) <= width for line in cli(*listing).out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("status", "nothing"), "study 'nothing' is not in"),
+        (("show", "sim", "99"), "study 'sim' has no trial 99; it has 0 to 11"),
+        (("logs", "sim", "1"), "has no log of rank0"),
+        (("export", "sim", "--trial", "99"), "99"),
+    ],
+)
+def test_what_does_not_exist_is_refused(cli, arguments, message):
+    answer = cli(*arguments)
+    assert answer.code == ExitCode.STUDY
+    assert message in answer.err
+    assert answer.out == ""
+
+
+def test_a_missing_storage_is_not_made(cli, finished):
+    (finished / "autotune.db").unlink()
+    answer = cli("studies")
+    assert answer.code == ExitCode.WRONG_INPUT
+    assert "there is no file autotune.db here" in answer.err
+    assert not (finished / "autotune.db").exists()

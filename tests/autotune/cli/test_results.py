@@ -1,0 +1,119 @@
+"""Exports, reports, validations and logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from autotune import storage as storages
+from autotune.cli.exit_codes import ExitCode
+from autotune.objective import Objective
+from autotune.report.rescoring import rescored
+from autotune.trials import Budget, Failure, FailureKind, Outcome, TrialRequest
+from tests.autotune.cli.conftest import URL, trials_of
+
+
+@pytest.mark.usefixtures("finished")
+class TestFiles:
+    """What is written of a finished study."""
+
+    def test_export_writes_the_best_as_it_was_measured(self, cli, finished):
+        answer = cli("export", "sim", "-o", "ds_config.json")
+        best = max((t for t in trials_of("sim") if t.score is not None), key=lambda trial: trial.score)
+        assert answer.code == ExitCode.OK
+        assert json.loads((finished / "ds_config.json").read_text()) == dict(best.ds_config)
+        assert json.loads((finished / "ds_config.provenance.json").read_text())["trial"] == best.number
+
+    def test_export_under_other_weights(self, cli, finished):
+        cli("export", "sim", "-o", "fast.json", "--alpha", "1")
+        fastest = max((t for t in trials_of("sim") if t.score is not None), key=lambda trial: trial.throughput_ratio)
+        assert json.loads((finished / "fast.json").read_text()) == dict(fastest.ds_config)
+
+    def test_report_as_html_and_markdown(self, cli, finished):
+        assert cli("report", "sim").out == "written  sim.html\n"
+        assert "<html" in (finished / "sim.html").read_text()
+        assert cli("report", "sim", "--markdown").out.startswith("# sim")
+        cli("report", "sim", "-o", "sim.md")
+        assert (finished / "sim.md").read_text().startswith("# sim")
+
+    def test_a_validation_is_kept_and_reported(self, cli):
+        assert "Measured again" not in cli("report", "sim", "--markdown").out
+        answer = cli("validate", "sim", "--repeats", "2")
+        assert answer.code == ExitCode.OK
+        assert "pair 2/2" in answer.out
+        assert "The gain holds" in answer.out
+        assert "Measured again" in cli("report", "sim", "--markdown").out
+        assert len(trials_of("sim")) == 12
+
+    def test_weights_of_a_summary(self, cli):
+        storage = storages.connect(URL)
+        try:
+            from autotune import campaign as campaigns
+
+            summary = campaigns.summary(storage.open("sim"))
+        finally:
+            storage.close()
+        same = rescored(summary, summary.objective)
+        assert [trial.score for trial in same.trials] == pytest.approx([trial.score for trial in summary.trials])
+        doubled = rescored(summary, Objective(alpha=1.0, beta=1.0))
+        assert doubled.best.number == summary.best.number
+        assert doubled.best.score == pytest.approx(2 * summary.best.score)
+        assert rescored(replace(summary, trials=()), Objective()).trials == ()
+
+
+def test_nothing_to_validate(cli):
+    cli("launch", "c.yaml", "--trials", "1")
+    answer = cli("validate", "sim")
+    assert answer.code == ExitCode.STUDY
+    assert "no gain to validate" in answer.err
+
+
+class TestLogs:
+    """A trial's log, from its file or from the storage."""
+
+    @pytest.fixture
+    def failed(self, cli, folder):
+        cli("launch", "c.yaml", "--trials", "1")
+        storage = storages.connect(URL)
+        stored = storage.open("sim")
+        from autotune import campaign as campaigns
+
+        space = campaigns.summary(stored).space
+        request = TrialRequest(number=1, point={}, ds_config={}, budget=Budget(seconds=1))
+        number = stored.start_trial(request, space, is_baseline=False)
+        failure = Failure(kind=FailureKind.CRASH, reason="it broke", rank=1, exit_code=1, log_tail=("one", "two"))
+        outcome = Outcome(failure=failure, logs={"rank0": str(folder / "0.log"), "rank1": str(folder / "1.log")})
+        stored.record_outcome(number, outcome)
+        stored.finish_trial(number, outcome, None)
+        stored.start_trial(request, space, is_baseline=False)
+        storage.close()
+        return folder
+
+    def test_the_failed_ranks_file(self, cli, failed):
+        (failed / "1.log").write_text("zero\none\ntwo\n")
+        answer = cli("logs", "sim", "1")
+        assert answer.out == "zero\none\ntwo\n"
+        assert str(failed / "1.log") in answer.err
+
+    def test_another_rank(self, cli, failed):
+        (failed / "0.log").write_text("fine\n")
+        assert cli("logs", "sim", "1", "--rank", "0").out == "fine\n"
+        assert cli("logs", "sim", "1", "--rank", "5").code == ExitCode.STUDY
+
+    def test_the_stored_tail_where_the_file_is_gone(self, cli, failed):
+        answer = cli("logs", "sim", "1")
+        assert answer.out == "one\ntwo\n"
+        assert "is not on this machine" in answer.err
+
+    def test_show_has_the_tail(self, cli, failed):
+        out = cli("show", "sim", "1").out
+        assert "rank 1, exit code 1" in out
+        assert "  two\n" in out
+
+    def test_a_running_trial_has_none_yet(self, cli, failed):
+        answer = cli("logs", "sim", "2")
+        assert answer.code == ExitCode.STUDY
+        assert "still running" in answer.err
+        assert "RUNNING" in cli("trials", "sim").out
