@@ -121,8 +121,11 @@ def _progress(summary: StudySummary, places: dict[int, float], title: str) -> Fi
             _points(completed, xs, scores, "trials", color=OTHER, size=8),
         ]
     if kinds:
-        share = min(0.4, _STRIP * len(kinds) + 0.03)
-        figure_layout["yaxis"] |= {"domain": [share + 0.05, 1]}
+        share = min(0.4, _STRIP * len(kinds) + 0.03) if completed else 1.0
+        if completed:
+            figure_layout["yaxis"] |= {"domain": [share + 0.05, 1]}
+        else:
+            figure_layout |= {"height": 90 + 30 * len(kinds), "showlegend": False}
         figure_layout["yaxis2"] = {
             **figure_layout["yaxis"],
             "domain": [0, share],
@@ -150,7 +153,7 @@ def _progress(summary: StudySummary, places: dict[int, float], title: str) -> Fi
 def trade_off(summary: StudySummary) -> Figure | None:
     """Return throughput against convergence speed, the Pareto set joined by a line."""
     measured = [trial for trial in summary.finished if trial.measurement is not None]
-    if not measured:
+    if len(measured) < 2:
         return None
     front = pareto(measured)
     apart = {trial.number for trial in front} | ({summary.baseline.number} if summary.baseline else set())

@@ -13,8 +13,8 @@ from autotune.trials import FailureKind, Trial
 FAILURES_IN_WORDS = {
     FailureKind.INVALID_CONFIG: "invalid configuration",
     FailureKind.OUT_OF_MEMORY: "out of memory",
-    FailureKind.TIMEOUT: "time-out",
-    FailureKind.CRASH: "crash",
+    FailureKind.TIMEOUT: "timed out",
+    FailureKind.CRASH: "crashed",
     FailureKind.DIVERGED: "diverged",
     FailureKind.CANCELLED: "cancelled",
 }

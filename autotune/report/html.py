@@ -38,6 +38,7 @@ def _charts(summary: StudySummary) -> dict[str, charts.Figure | None]:
 
 def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[str, Any]:
     scores = [trial.score for trial in summary.completed if trial.score is not None]
+    shown = effects(summary) if len(scores) > 1 else []
     return {
         "summary": summary,
         "headline": findings.headline(summary),
@@ -47,8 +48,8 @@ def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[s
         "validated": tables.validated(validation) if validation else None,
         "against_baseline": tables.against_baseline(summary),
         "changed_settings": tables.changed_settings(summary),
-        "effects": effects(summary) if scores else [],
-        "effects_are_rough": len(scores) < ROUGH_BELOW_TRIALS,
+        "effects": shown,
+        "effects_are_rough": len(scores) < ROUGH_BELOW_TRIALS and any(effect.explained is not None for effect in shown),
         "scores_from": min(scores, default=0.0),
         "scores_to": max(scores, default=1.0),
         "failures": tables.failures(summary),

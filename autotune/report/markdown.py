@@ -27,7 +27,7 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
         parts += [f"- {escaped(note)}" for note in validation.notes]
     parts += section("Your start against the best", tables.against_baseline(summary))
     parts += section("Settings that differ", tables.changed_settings(summary))
-    if summary.completed:
+    if len(summary.completed) > 1:
         parts += section("Effect of each dimension on R", tables.level_effects(summary))
     parts += section("Where a training step's time goes", tables.step_times(summary))
     parts += section("Where the trials' time goes", tables.stage_times(summary))

@@ -32,22 +32,24 @@ class Table:
 
 
 def against_baseline(summary: StudySummary) -> Table | None:
-    """Return the figures of the user's own configuration beside the best one's; None while there is no best."""
+    """Return the figures of the user's own configuration beside the best one's; None while there is no best.
+
+    Where the best is the user's own, its figures stand alone.
+    """
     best, baseline = summary.best, summary.baseline
     if best is None:
         return None
-    ours, best_figures = baseline.measurement if baseline else None, best.measurement
+    start, top = baseline.measurement if baseline else None, best.measurement
     rows = [
-        (name, _read(ours, read, text), _read(best_figures, read, text), _ratio(ours, best_figures, read))
+        (name, _read(start, read, text), _read(top, read, text), _ratio(start, top, read))
         for name, read, text in _FIGURES
-        if any(figures is not None and read(figures) is not None for figures in (ours, best_figures))
+        if any(figures is not None and read(figures) is not None for figures in (start, top))
     ]
     rows.append(("R", units.score(baseline.score if baseline else None), units.score(best.score), ""))
-    return Table(
-        columns=("", "Your start", f"Best (trial {best.number})", "Best / start"),
-        rows=tuple(rows),
-        figures=frozenset({1, 2, 3}),
-    )
+    columns: tuple[str, ...] = ("", "Your start", f"Best (trial {best.number})", "Best / start")
+    if best.is_baseline:
+        return Table(columns=columns[:2], rows=tuple(row[:2] for row in rows), figures=frozenset({1}))
+    return Table(columns=columns, rows=tuple(rows), figures=frozenset({1, 2, 3}))
 
 
 def changed_settings(summary: StudySummary) -> Table | None:
