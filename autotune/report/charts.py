@@ -88,7 +88,7 @@ def progress_in_time(summary: StudySummary) -> Figure | None:
 def _progress(summary: StudySummary, places: dict[int, float], title: str) -> Figure | None:
     completed = sorted((t for t in summary.completed if t.number in places), key=lambda trial: places[trial.number])
     failed = [trial for trial in summary.failed if trial.number in places]
-    if not completed and not failed:
+    if len(completed) + len(failed) < 2:
         return None
     scores = [trial.score or 0.0 for trial in completed]
     best_so_far = list(itertools.accumulate(scores, max))
