@@ -46,7 +46,8 @@ class BoundedLog:
             left_out = self._seen_bytes - FILE_BYTES
             if left_out > 0:
                 end = b"".join(self._tail)[-left_out:]
-                self._file.write(b"\n... %d bytes left out ...\n" % (left_out - len(end)) + end)
+                gap = left_out - len(end)
+                self._file.write((b"\n... %d bytes left out ...\n" % gap if gap else b"") + end)
             self._file.close()
 
     def _read(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
+import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 PROFILED_STEPS = 3
@@ -14,18 +18,24 @@ NANOSECONDS = 1e-9
 
 
 def seconds_per_step(step: Callable[[], None], device: str) -> float:
-    """Train a few more steps under the profiler; return the time per step in which at least one collective ran.
+    """Train a few more steps under the profiler; return the time of a step in which at least one collective ran.
 
     On a CPU the events are the gloo operations' own, from enqueueing to completion, so waiting for a slower rank is
-    communication. On CUDA they are the NCCL kernels.
+    communication. On CUDA they are the NCCL kernels. The median over the steps, as one delay makes a step untypical.
     """
     activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    ends_ns = []
     with profile(activities=activities) as profiler:
         for _ in range(PROFILED_STEPS):
             step()
+            if device != "cpu":
+                torch.cuda.synchronize()
+            ends_ns.append(time.time_ns())
     # The raw events: `profiler.events()` builds a tree of all operators first, which takes longer than the steps.
-    events = profiler.profiler.kineto_results.events()
-    return covered(_spans(events, device)) * NANOSECONDS / PROFILED_STEPS
+    spans: list[list[tuple[int, int]]] = [[] for _ in ends_ns]
+    for begin_ns, end_ns in _spans(profiler.profiler.kineto_results.events(), device):
+        spans[min(bisect.bisect(ends_ns, begin_ns), PROFILED_STEPS - 1)].append((begin_ns, end_ns))
+    return statistics.median(covered(of_step) for of_step in spans) * NANOSECONDS
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:
@@ -37,7 +47,7 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _spans(events: Iterable[Any], device: str) -> Iterator[tuple[float, float]]:
+def _spans(events: Iterable[Any], device: str) -> Iterator[tuple[int, int]]:
     for event in events:
         name = event.name()
         if name.startswith(CPU_PREFIX) if device == "cpu" else _is_on_device(event) and CUDA_MARK in name:

@@ -1,14 +1,16 @@
 """A fast start: what torch and DeepSpeed would load for features that a trial doesn't use, loaded when they are used.
 
-Measured with torch 2.13 and DeepSpeed 0.19.8, a second each in every rank: torch._dynamo, which any optimizer's
-constructor imports to keep itself out of compiled graphs, and torch._inductor, which DeepSpeed's ZeRO imports to
-compile Muon's kernels whatever the optimizer is. What runs stays the same, compiled models included.
+Measured with torch 2.13 and DeepSpeed 0.19.8, a second and 100 MB each in every rank: torch._dynamo, imported by
+functions that only want to stay out of compiled graphs (an optimizer's constructor, ZeRO-3's hooks), and
+torch._inductor, which DeepSpeed's ZeRO imports to compile Muon's kernels whatever the optimizer is. What runs stays the
+same, compiled models included.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,36 +18,25 @@ from typing import Any
 import torch
 
 Function = Callable[..., Any]
+DYNAMO = "torch._dynamo"
 MUON_MODULE = "deepspeed.runtime.zero.muon.muon_optimizer"
 OPTIMIZER_METHODS = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
 
 
 def defer_dynamo() -> None:
-    """Let functions that torch keeps out of compiled graphs run plainly while nothing was ever compiled.
+    """Let functions that are kept out of compiled graphs run plainly while nothing was ever compiled.
 
-    Call it before DeepSpeed is imported: DeepSpeed marks functions of its own in the same way.
+    Call it before DeepSpeed is imported: DeepSpeed marks functions of its own.
     """
+    torch.compiler.disable = _deferred(torch.compiler.disable)
     mark = getattr(torch, "_disable_dynamo", None)
     if mark is None:
         return
-
-    def mark_lazily(function: Function | None = None, recursive: bool = True) -> Function:  # noqa: FBT001, FBT002
-        if function is None:
-            return functools.partial(mark_lazily, recursive=recursive)
-        marked = mark(function, recursive)
-
-        @functools.wraps(function)
-        def call(*arguments: Any, **named: Any) -> Any:
-            chosen = marked if "torch._dynamo" in sys.modules else function
-            return chosen(*arguments, **named)
-
-        return call
-
-    torch._disable_dynamo = mark_lazily  # type: ignore[assignment, attr-defined]  # noqa: SLF001
+    torch._disable_dynamo = _deferred(mark)  # type: ignore[attr-defined]  # noqa: SLF001
     for name in OPTIMIZER_METHODS:
-        method = getattr(torch.optim.Optimizer, name)
-        if hasattr(method, "__wrapped__"):
-            setattr(torch.optim.Optimizer, name, mark_lazily(method.__wrapped__))
+        function = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
+        if function is not None:
+            setattr(torch.optim.Optimizer, name, _marked_when_loaded(function, mark))
 
 
 def defer_muon_kernels() -> None:
@@ -72,3 +63,26 @@ def defer_muon_kernels() -> None:
         return  # a DeepSpeed without Muon
     finally:
         compiler.compile = compile_now
+
+
+def _deferred(mark: Function) -> Function:
+    """Return the marking decorator `mark`, made to wait for torch._dynamo; used bare or with options, as it is."""
+
+    def decorator(function: Any = None, *options: Any, **named_options: Any) -> Any:
+        if function is None:
+            return lambda function: decorator(function, *options, **named_options)
+        if not inspect.isfunction(function):
+            return mark(function, *options, **named_options)
+        return _marked_when_loaded(function, lambda plain: mark(plain, *options, **named_options))
+
+    return decorator
+
+
+def _marked_when_loaded(function: Function, mark: Function) -> Function:
+    marked = functools.cache(lambda: mark(function))
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return (marked() if DYNAMO in sys.modules else function)(*arguments, **named)
+
+    return call

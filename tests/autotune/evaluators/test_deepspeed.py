@@ -113,7 +113,7 @@ def test_every_zero_stage_is_measured(by_stage, stage):
     assert all(50e6 < peak < 4e9 for peak in measurement.peak_memory_bytes)
     parts = measurement.forward_s + measurement.backward_s + measurement.optimizer_s
     assert 0 < parts < 3 * measurement.step_time_s
-    assert 0 < measurement.communication_s
+    assert measurement.communication_s > 0
     effective = measurement.effective_config
     assert effective["zero_optimization.stage"] == stage
     assert effective["train_batch_size"] == 16

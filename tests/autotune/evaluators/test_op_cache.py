@@ -1,0 +1,116 @@
+import os
+
+import pytest
+
+from autotune.evaluators import op_build, op_cache
+from autotune.evaluators.op_build import Build
+
+SHM = op_cache.SHARED_MEMORY_COMM
+
+
+def config(optimizer="AdamW", *, offload=None, torch_adam=False, **zero):
+    if offload:
+        zero["offload_optimizer"] = {"device": offload}
+    params = {"lr": 0.1} | ({"torch_adam": True} if torch_adam else {})
+    return {"optimizer": {"type": optimizer, "params": params}, "zero_optimization": zero}
+
+
+@pytest.mark.parametrize(
+    ("ds_config", "builders"),
+    [
+        ({}, set()),
+        (config(), {"FusedAdamBuilder"}),
+        (config("adam"), {"FusedAdamBuilder"}),
+        (config("Muon"), {"FusedAdamBuilder"}),
+        (config(torch_adam=True), set()),
+        (config(offload="cpu"), {"CPUAdamBuilder"}),
+        (config(offload="none"), {"FusedAdamBuilder"}),
+        (config(offload="cpu", torch_adam=True), set()),
+        (config(offload="nvme"), {"CPUAdamBuilder", "AsyncIOBuilder"}),
+        (config(torch_adam=True, offload_param={"device": "nvme"}), {"AsyncIOBuilder"}),
+        (config("Lion"), {"FusedLionBuilder"}),
+        (config("Lion", offload="cpu"), {"CPULionBuilder"}),
+        (config("Adagrad"), set()),
+        (config("Adagrad", offload="cpu"), {"CPUAdagradBuilder"}),
+        (config("Lamb"), {"FusedLambBuilder"}),
+        (config("SGD"), set()),
+        (config("SGD", zero_quantized_weights=True), {"QuantizerBuilder"}),
+    ],
+)
+def test_which_ops_a_configuration_needs(ds_config, builders):
+    assert op_cache.builders_for(ds_config, "cuda") == builders
+    assert op_cache.builders_for(ds_config, "cpu") == builders | {SHM}
+
+
+def test_the_folder_tells_versions_device_and_processor(monkeypatch, tmp_path):
+    monkeypatch.setenv(op_cache.ROOT_VARIABLE, str(tmp_path))
+    folder = op_cache.directory("cpu")
+    assert folder.parent == tmp_path
+    assert "torch" in folder.name
+    assert "deepspeed" in folder.name
+    assert folder.name.endswith(f"-cpu-{op_cache.processor_fingerprint()}")
+    assert folder != op_cache.directory("cuda")
+    monkeypatch.delenv(op_cache.ROOT_VARIABLE)
+    assert op_cache.directory("cpu").is_relative_to(os.path.expanduser("~"))
+
+
+def lock_in(folder, op):
+    (folder / op).mkdir(parents=True, exist_ok=True)
+    return folder / op / "lock"
+
+
+def test_a_lock_that_nobody_holds_open_is_cleared(tmp_path):
+    stale, held = lock_in(tmp_path, "fused_adam"), lock_in(tmp_path, "cpu_adam")
+    stale.touch()
+    with held.open("w"):  # as torch's FileBaton: open as long as its builder lives
+        assert op_cache.clear_stale_locks(tmp_path) == [stale]
+        assert held.exists()
+        assert not stale.exists()
+    assert op_cache.clear_stale_locks(tmp_path) == [held]
+    assert op_cache.clear_stale_locks(tmp_path / "absent") == []
+
+
+def test_preparing_builds_what_is_missing_and_no_more(monkeypatch, tmp_path):
+    monkeypatch.setenv(op_cache.ROOT_VARIABLE, str(tmp_path))
+    folder = op_cache.directory("cpu")
+    built, lines = [], []
+    monkeypatch.setattr(Build, "run", lambda build: built.append(build.builder))
+    library = op_cache.library(folder, SHM)
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (library.parent / "lock").touch()
+    op_cache.prepare([config(), config("SGD"), config(offload="cpu")], device="cpu", progress=lines.append)
+    assert built == ["CPUAdamBuilder", "FusedAdamBuilder"]
+    assert lines == [
+        f"removed {library.parent / 'lock'}: its builder is gone, and DeepSpeed would have waited for it for ever"
+    ]
+
+
+def build(tmp_path, lines, builder):
+    return Build(builder=builder, op="an_op", folder=tmp_path, device="cpu", progress=lines.append)
+
+
+@pytest.mark.real
+def test_an_op_that_the_device_does_not_have_is_told(tmp_path):
+    lines = []
+    assert not build(tmp_path, lines, "FusedLambBuilder").run()
+    assert lines[-1] == "an_op does not exist for device 'cpu': what needs it will be refused"
+
+
+@pytest.mark.real
+def test_a_build_that_fails_shows_its_last_lines(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setenv("CXX", "/bin/false")
+    assert not build(tmp_path, lines, SHM).run()
+    assert lines[-1].startswith("could not compile an_op (exit code 1); its last lines:\n")
+    assert "Error" in lines[-1]
+
+
+@pytest.mark.real
+def test_a_build_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(op_build, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(op_build, "PROGRESS_EVERY_S", 0.2)
+    assert not build(tmp_path, lines, SHM).run()
+    assert any(line.startswith("still compiling an_op: ") for line in lines)
+    assert "not done after 0 s" in lines[-1]
