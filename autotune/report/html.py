@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.report import charts, findings, page, tables
+from autotune.report import charts, findings, page, parallel, tables
 from autotune.report.effect import ROUGH_BELOW_TRIALS, effects
 from autotune.report.findings import ValidationLike
 from autotune.report.summary import StudySummary
@@ -30,7 +30,7 @@ def _charts(summary: StudySummary) -> dict[str, charts.Figure | None]:
         "progress": charts.progress(summary),
         "progress_in_time": charts.progress_in_time(summary),
         "trade_off": charts.trade_off(summary),
-        "parallel_coordinates": charts.parallel_coordinates(summary),
+        "parallel_coordinates": parallel.parallel_coordinates(summary),
         "step_times": charts.step_times(summary),
         "stage_times": charts.stage_times(summary),
     }
