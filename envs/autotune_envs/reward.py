@@ -33,7 +33,7 @@ class Improvement:
     """By how much a trial raises the best score so far; 0 when it doesn't. In units of R, in [0, inf).
 
     An episode's rewards sum to the best score it ended with, less the one it began with. A failed trial is worth 0.
-    An agent that is trained over many episodes goes on exploring with it; with R itself it stops at the first good point.
+    An agent that is trained over many episodes goes on exploring with it; with R itself it stops at a good point.
     """
 
     deterministic: ClassVar[bool] = True
