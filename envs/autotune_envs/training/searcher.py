@@ -116,7 +116,7 @@ class PpoSearcher:
             self._networks = None
 
     def state(self) -> Mapping[str, str]:
-        """Return four texts; 'networks', the large one (0.4 MB by default), changes with an update only."""
+        """Return four texts; 'networks', the large one (0.5 MB by default), changes with an update only."""
         calls: dict[str, Any] = {
             "asks": self._asks,
             "updates": self._updates,
