@@ -47,11 +47,12 @@ def connect(url: str) -> Storage:
         parsed = sqlalchemy.engine.make_url(url)
     except sqlalchemy.exc.ArgumentError as error:
         raise StorageError(f"storage: got {url!r}; give a URL such as {DEFAULT_URL}") from error
-    arguments = {"connect_args": {"timeout": _SQLITE_WAIT_S}} if parsed.get_backend_name() == "sqlite" else {}
+    is_sqlite_file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
+    arguments = {"connect_args": {"timeout": _SQLITE_WAIT_S}} if is_sqlite_file else {}
     try:
         with _one_at_a_time(parsed):
             rdb = RDBStorage(url, engine_kwargs=arguments)
-            if arguments:
+            if is_sqlite_file:
                 sqlalchemy.event.listen(rdb.engine, "connect", _write_ahead)
                 rdb.engine.dispose()
             return Storage(optuna.storages.get_storage(rdb), rdb, url)

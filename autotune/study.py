@@ -267,14 +267,13 @@ class Study:
         request = replace(self.request(trial.point, is_baseline=trial.is_baseline), number=trial.number)
         if request.config_hash != trial.config_hash:
             raise StudyError(f"trial {trial.number}: its configuration can't be built again; was the campaign changed?")
+        self._beat()
+        if self._stop.wanted:
+            return None
         self._runner.submit(request)
-        while True:
-            finished = self._runner.collect(_POLL_S)
-            self._listener.waiting()
-            if finished is not None:
-                return None if _was_cancelled(finished.outcome) else finished.outcome
-            if self._stop.wanted:
-                self._runner.close(cancel=True)
+        while (finished := self._poll()) is None:
+            pass
+        return None if _was_cancelled(finished.outcome) else finished.outcome
 
     def request(self, point: Point, *, is_baseline: bool = False, number: int = 0) -> TrialRequest:
         """Return what is sent to the evaluator for a point, or for the user's own configuration."""
@@ -323,12 +322,17 @@ class Study:
 
     def _wait(self) -> list[Trial]:
         """Wait a moment; return the trials that finished meanwhile."""
+        finished = self._poll()
+        return [self._finish(finished)] if finished is not None else []
+
+    def _poll(self) -> Finished | None:
+        """Wait a moment for a trial, hear wishes to stop, and say that this controller lives."""
         self._beat()
         if self._stop.at_once:
             self._runner.close(cancel=True)
         finished = self._runner.collect(_POLL_S)
         self._listener.waiting()
-        return [self._finish(finished)] if finished is not None else []
+        return finished
 
     def _finish(self, finished: Finished) -> Trial:
         number, outcome = finished.request.number, finished.outcome

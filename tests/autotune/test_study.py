@@ -369,3 +369,20 @@ def test_a_storage_that_cannot_be_opened_says_so(tmp_path):
         with pytest.raises(storages.StorageError, match=complaint):
             storages.connect(url)
     assert not Path(tmp_path / "no").exists()
+
+
+def test_a_storage_in_memory_serves_a_script(make, tmp_path):
+    opened = storages.connect("sqlite:///:memory:")
+    data = {"name": "s", "ds_config": DS_CONFIG, "evaluator": "simulated", "hardware": {"ranks": 2}, "trials": 3}
+    stored = campaigns.create(campaigns.parse(data, where="test"), opened, name="s")
+    run(stored)
+    assert len(stored.trials()) == 3
+    opened.close()
+
+
+def test_a_stop_is_heard_before_remeasuring(make):
+    stored, stop = make(), StopRequest()
+    run(stored)
+    with campaigns.study(stored, stop=stop) as study:
+        stop()
+        assert study.remeasure(stored.trials()[0]) is None
