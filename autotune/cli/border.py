@@ -21,6 +21,13 @@ from autotune.errors import AutotuneError, ResourceError, StudyError
 DEBUG = "--debug"
 
 
+class Interrupted(Exception):  # noqa: N818 - what happened, and no error
+    """Ctrl-C ended a session where it stood; the message says how to go on.
+
+    Typer turns a bare KeyboardInterrupt into an exit code without a word.
+    """
+
+
 def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     """Run the application; return the exit code. Nothing but a message leaves it, whatever happens inside.
 
@@ -39,12 +46,12 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         _complain(f"{error.format_message()}\n`autotune --help` and `autotune COMMAND --help` tell more")
         return ExitCode.WRONG_INPUT
-    except (typer.Abort, KeyboardInterrupt):
-        _complain("interrupted", kind="stopped")
+    except Interrupted as interruption:
+        _complain(str(interruption), kind="stopped")
         return ExitCode.STOPPED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
-        return ExitCode.OK
+        return ExitCode.NO_RESULT  # as Typer ends when it finds out earlier
     except Exception as error:  # noqa: BLE001 - the border: a bug is told of, and its traceback kept
         return _confess(error, arguments, debug=debug)
     return int(code or ExitCode.OK)

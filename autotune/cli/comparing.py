@@ -97,7 +97,7 @@ def compare_campaign(
                 if shown:
                     write(console, f"{title}: finished before, {units.count(summary.executed_count, 'trial')}")
                 continue
-            ended = run(stored, console=console, quiet=not shown, title=f"{title}  ")
+            ended = run(stored, console=console, quiet=not shown, title=f"{title}  ", go_on="the same command again")
             if shown:
                 best = units.score(ended.summary.best.score if ended.summary.best else None)
                 write(console, f"{title}: {ended.reason}; best R {best}")

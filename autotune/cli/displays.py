@@ -146,6 +146,8 @@ def live_line(progress: Progress, *, width: int) -> str:
     if progress.trial_elapsed_s is not None:
         stage += f" {clock(progress.trial_elapsed_s)}"
     last = progress.last.score if progress.last is not None else None
+    if progress.preparing:
+        return f"{progress.title}{stage}"
     parts = [
         (0, f"{progress.title}trial {progress.number}/{progress.trial_budget}"),
         (1, stage),

@@ -44,7 +44,8 @@ def launch(
         console = make_console()
         if not quiet:
             print_plan(console, campaigns.summary(stored), campaign)
-        return conclude(console, run(stored, console=console, quiet=quiet), url=campaign.storage)
+        go_on = command("resume", stored.name, url=campaign.storage)
+        return conclude(console, run(stored, console=console, quiet=quiet, go_on=go_on), url=campaign.storage)
 
 
 def resume(name: str, *, trials: int | None, url: str | None, quiet: bool) -> int:
@@ -64,7 +65,8 @@ def resume(name: str, *, trials: int | None, url: str | None, quiet: bool) -> in
         if not quiet:
             done = f"{summary.executed_count} of {units.count(summary.trial_budget, 'trial')} done"
             write(console, f"{name}: {done}, {missing} to run, searcher {summary.searcher}")
-        return conclude(console, run(stored, console=console, quiet=quiet), url=url)
+        go_on = command("resume", name, url=url)
+        return conclude(console, run(stored, console=console, quiet=quiet, go_on=go_on), url=url)
 
 
 def configured(campaign: Campaign, *, searcher: str | None, trials: int | None, url: str | None) -> Campaign:
@@ -168,18 +170,25 @@ def print_outcome(console: Console, summary: StudySummary) -> None:
 
 def print_next(console: Console, summary: StudySummary, *, url: str | None) -> None:
     """Print the commands that suit what came out."""
-    name = summary.name
-    if summary.best is None:
-        write(console, Text("Next", style="muted"))
-        write(console, f"  {command('trials', name, url=url)}")
-        if summary.trials:
-            write(console, f"  {command('logs', name, str(summary.trials[-1].number), url=url)}")
-        return
-    commands = [
-        (command("report", name, "-o", "report.html", url=url), "the whole story, with charts"),
-        (command("validate", name, url=url), "measure the best again beside your configuration"),
-        (command("export", name, "-o", "ds_config.json", url=url), "write the best DeepSpeed configuration"),
-    ]
+    commands = _next_commands(summary, url)
     write(console, Text("Next", style="muted"))
     longest = max(len(text) for text, _ in commands) + 4 + max(len(why) for _, why in commands)
     print_pairs(console, [(f"  {text}", why if longest <= console.width else "") for text, why in commands])
+
+
+def _next_commands(summary: StudySummary, url: str | None) -> list[tuple[str, str]]:
+    """Return commands to type, and what each is good for."""
+    name = summary.name
+    if summary.best is None:
+        commands = [(command("trials", name, url=url), "why each trial failed")]
+        last = [command("logs", name, str(trial.number), url=url) for trial in summary.trials[-1:]]
+        return [*commands, *((text, "the last one's log") for text in last)]
+    report = (command("report", name, "-o", "report.html", url=url), "the whole story, with charts")
+    if summary.best.is_baseline:
+        more = command("resume", name, "--trials", str(2 * summary.trial_budget), url=url)
+        return [report, (more, "look further")]
+    return [
+        report,
+        (command("validate", name, url=url), "measure the best again beside your configuration"),
+        (command("export", name, "-o", "ds_config.json", url=url), "write the best DeepSpeed configuration"),
+    ]

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from autotune import campaign as campaigns
 from autotune.cli import searchers
+from autotune.cli.border import Interrupted
 from autotune.cli.displays import display_for
 from autotune.cli.progress import Progress
 from autotune.cli.stopping import StopSignals
@@ -25,17 +26,19 @@ class Ended:
     summary: StudySummary
 
 
-def run(stored: StoredStudy, *, console: Console, quiet: bool, title: str = "") -> Ended:
+def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title: str = "") -> Ended:
     """Run what a study lacks of its budget, with the searcher that it was made with.
 
     Args:
         stored: the study; its attributes and campaign say everything.
         console: where progress is shown.
         quiet: show none.
+        go_on: what the user types to go on after an interruption.
         title: goes before every line of progress.
 
     Raises:
         AutotuneError: when it can't begin, or the searcher breaks its protocol.
+        Interrupted: at Ctrl-C during preparation, or at the third one; it says how to go on.
     """
     campaign, summary = campaigns.campaign_of(stored), campaigns.summary(stored)
     stop = StopRequest()
@@ -45,7 +48,10 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, title: str = "") 
         stored, listener=display, on_stage=display.stage_entered, stop=stop, trials=summary.trial_budget
     )
     searcher = searchers.create(summary.searcher, study.space, seed=campaign.seed, trial_budget=summary.trial_budget)
-    with StopSignals(stop) as signals, display, study:
-        signals.trials_run()
-        reason = study.run(searcher)
+    try:
+        with StopSignals(stop) as signals, display, study:
+            signals.trials_run()
+            reason = study.run(searcher)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; to go on: {go_on}") from None
     return Ended(reason=reason, was_stopped=stop.wanted, summary=campaigns.summary(stored))

@@ -10,6 +10,7 @@ from autotune.trials import Failure, FailureKind, Outcome, Stage
 
 STAGE_S = float(os.environ.get("SLOW_STAGE_S", "0.04"))
 POLL_S = 0.02
+PREPARE_S = float(os.environ.get("SLOW_PREPARE_S", "0"))
 evaluate = SimulatedEvaluator.evaluate
 
 
@@ -25,6 +26,12 @@ def slow(self, request, *, hosts, progress, cancelled):
     return evaluate(self, request, hosts=hosts, progress=progress, cancelled=cancelled)
 
 
+def prepare(self, ds_configs, progress):
+    progress("getting ready")
+    time.sleep(PREPARE_S)
+
+
 if __name__ == "__main__":
     SimulatedEvaluator.evaluate = slow
+    SimulatedEvaluator.prepare = prepare
     main()

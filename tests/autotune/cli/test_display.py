@@ -61,9 +61,16 @@ def test_the_live_line_fits_and_keeps_what_matters(summary, width):
     assert ("best R" in line) is (width >= 60)
 
 
+def test_preparation_is_shown_alone(summary):
+    progress = Progress(summary, stop=StopRequest(), title="[1/2] ")
+    progress.preparing = "starting Ray"
+    assert live_line(progress, width=80) == "[1/2] starting Ray"
+
+
 def test_a_wish_to_stop_is_shown(summary):
     stop = StopRequest()
     progress = Progress(summary, stop=stop)
+    progress.started(replace(summary.trials[1], state=TrialState.RUNNING))
     stop()
     assert "stopping after the running trial; Ctrl-C again cancels it" in live_line(progress, width=120)
     stop()

@@ -73,6 +73,12 @@ def test_resume_refuses_a_budget_below_what_ran(cli):
     assert "--trials: got 2" in answer.err
 
 
+def test_where_nothing_beat_the_baseline_more_trials_are_suggested(cli):
+    out = cli("launch", "c.yaml", "--trials", "1").out
+    assert "autotune resume sim --trials 2" in out
+    assert "autotune export" not in out
+
+
 def test_no_successful_trial_is_told_by_the_exit_code(cli, folder):
     (folder / "c.yaml").write_text((folder / "c.yaml").read_text().replace("3.0e-4", "1.0e+3"))
     answer = cli("launch", "c.yaml", "--trials", "1")

@@ -72,6 +72,17 @@ def test_two_signals_cancel_it(launch_slowly, cli):
     assert len(trials_of("sim")) == BUDGET + 1
 
 
+def test_one_signal_ends_preparation_at_once(launch_slowly, cli, monkeypatch):
+    monkeypatch.setenv("SLOW_PREPARE_S", "60")
+    launch = launch_slowly(*LAUNCH)
+    launch.wait_for("getting ready")
+    launch.send(signal.SIGINT)
+    assert launch.end() == ExitCode.STOPPED
+    assert "stopped: interrupted; to go on: autotune resume sim" in launch.output
+    assert trials_of("sim") == []
+    assert cli("resume", "sim", "--trials", "2").code == ExitCode.OK
+
+
 def test_kill_loses_nothing_that_was_measured(launch_slowly, cli):
     launch = launch_slowly(*LAUNCH)
     launch.wait_until_running(3)
