@@ -19,7 +19,7 @@ from autotune.space import Condition, Dimension, SearchSpace
 from autotune.study import Start
 from autotune.trials import Value
 
-_WIDE = 100
+_WIDE, _VERY_WIDE = 110, 150
 
 
 def print_space(path: Path, *, overrides: Sequence[str], form: Format) -> int:
@@ -81,12 +81,12 @@ def _conditions(conditions: Sequence[Condition]) -> str:
 def _print_tables(space: SearchSpace, rows: Sequence[dict[str, Any]]) -> None:
     console = make_console()
     columns: list[Column[dict[str, Any]]] = [
-        Column(title="Dimension", cell=lambda row: str(row["name"]), wraps=True),
+        Column(title="Dimension", cell=lambda row: str(row["name"])),
         Column(title="Levels", cell=lambda row: " ".join(in_short(level) for level in row["levels"]), wraps=True),
         Column(title="Yours", cell=lambda row: "" if row["start"] is None else in_short(row["start"]), right=True),
-        Column(title="Default", cell=lambda row: in_short(row["default"]), right=True),
-        Column(title="Only where", cell=lambda row: str(row["condition"]), wraps=True),
-        Column(title="Unit", cell=lambda row: str(row["unit"]), from_width=_WIDE),
+        Column(title="Default", cell=lambda row: in_short(row["default"]), right=True, from_width=_WIDE),
+        Column(title="Only where", cell=lambda row: str(row["condition"]), wraps=True, from_width=_WIDE),
+        Column(title="Unit", cell=lambda row: str(row["unit"]), from_width=_VERY_WIDE),
     ]
     print_table(console, columns, rows)
     write(console, "")

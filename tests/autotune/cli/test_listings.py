@@ -91,7 +91,9 @@ def test_space_tells_what_is_left_out(cli):
 
 
 @pytest.mark.parametrize("width", [50, 80, 120])
-@pytest.mark.parametrize("listing", [("trials", "sim"), ("studies",), ("show", "sim", "2")], ids=lambda item: item[0])
+@pytest.mark.parametrize(
+    "listing", [("trials", "sim"), ("studies",), ("show", "sim", "2"), ("space", "c.yaml")], ids=lambda item: item[0]
+)
 def test_tables_fit_narrow_screens(cli, monkeypatch, width, listing):
     monkeypatch.setenv("COLUMNS", str(width))
     assert all(len(line) <= width for line in cli(*listing).out.splitlines())
