@@ -37,22 +37,23 @@ OP_NAMES: Mapping[str, str] = {
 def directory(device: str) -> Path:
     """Return the folder for ops compiled by these versions, for this device and this processor.
 
-    Ops are compiled with `-march=native`, so different machines that share a home folder must not share them.
+    Ops are compiled with `-march=native` or for the GPUs at hand, so different machines that share a home folder must
+    not share them.
     """
     root = os.environ.get(ROOT_VARIABLE)
     base = Path(root) if root else Path.home() / ".cache" / "deepspeed-autotune" / "torch_extensions"
     versions = "-".join(f"{name}{importlib.metadata.version(name)}" for name in ("torch", "deepspeed"))
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
-    return base.expanduser().absolute() / f"{python}-{versions}-{device}-{processor_fingerprint()}"
+    return base.expanduser().absolute() / f"{python}-{versions}-{device}-{hardware_fingerprint(device)}"
 
 
-def processor_fingerprint() -> str:
-    """Return 8 hex digits that change with the processor's model or its instruction set."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    telling = {line for line in lines if line.partition("\t")[0].strip() in {"model name", "flags", "Features"}}
+def hardware_fingerprint(device: str) -> str:
+    """Return 8 hex digits that change with the processor's model or instruction set, and with the GPUs' model."""
+    sources = [Path("/proc/cpuinfo")]
+    if device != "cpu":
+        sources += Path("/proc/driver/nvidia/gpus").glob("*/information")
+    lines = [line for source in sources if source.exists() for line in source.read_text().splitlines()]
+    telling = {line for line in lines if line.partition(":")[0].strip() in {"model name", "flags", "Features", "Model"}}
     text = "\n".join(sorted(telling)) or f"{platform.machine()} {platform.processor()}"
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -95,18 +96,18 @@ def prepare(ds_configs: Sequence[Mapping[str, Any]], *, device: str, progress: C
         progress(f"removed {lock}: its builder is gone, and DeepSpeed would have waited for it for ever")
     needed = sorted(set().union(*(builders_for(ds_config, device) for ds_config in ds_configs)))
     for builder in needed:
-        if not is_built(folder, builder):
+        if not is_built(folder, OP_NAMES[builder]):
             Build(builder=builder, op=OP_NAMES[builder], folder=folder, device=device, progress=progress).run()
 
 
-def library(folder: Path, builder: str) -> Path:
+def library(folder: Path, op: str) -> Path:
     """Return where torch puts an op's shared library."""
-    return folder / OP_NAMES[builder] / f"{OP_NAMES[builder]}.so"
+    return folder / op / f"{op}.so"
 
 
-def is_built(folder: Path, builder: str) -> bool:
+def is_built(folder: Path, op: str) -> bool:
     """Say whether an op is there and nobody is building it."""
-    path = library(folder, builder)
+    path = library(folder, op)
     return path.exists() and not (path.parent / "lock").exists()
 
 
@@ -116,11 +117,22 @@ def clear_stale_locks(folder: Path) -> list[Path]:
     torch's `FileBaton` keeps the lock file open for as long as its builder lives, and waits for ever on one that a
     killed builder left behind.
     """
-    locks = [lock for lock in folder.glob("*/lock") if not _is_open(lock)]
-    for lock in locks:
-        lock.unlink(missing_ok=True)
-        logger.warning("removed the stale lock %s", lock)
-    return locks
+    cleared = []
+    for lock in folder.glob("*/lock"):
+        seen = _inode(lock)
+        # Seen again after the look at who holds it: another builder may have taken the lock meanwhile.
+        if not _is_open(lock) and seen is not None and _inode(lock) == seen:
+            lock.unlink(missing_ok=True)
+            logger.warning("removed the stale lock %s", lock)
+            cleared.append(lock)
+    return cleared
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 def _is_open(path: Path) -> bool:

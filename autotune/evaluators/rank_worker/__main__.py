@@ -36,8 +36,10 @@ def _run(assignment: RankAssignment, reporter: Reporter) -> RankResult:
     from autotune.evaluators.rank_worker import fast_start  # torch loads here
 
     fast_start.defer_dynamo()
-    from autotune.evaluators.rank_worker.trial import run_trial  # DeepSpeed loads here
+    from autotune.evaluators.rank_worker import compiled_ops  # DeepSpeed loads here
+    from autotune.evaluators.rank_worker.trial import run_trial
 
+    compiled_ops.load_from(cache)
     fast_start.defer_muon_kernels()
 
     return RankResult(outcome=run_trial(assignment, reporter))

@@ -48,7 +48,7 @@ def test_the_folder_tells_versions_device_and_processor(monkeypatch, tmp_path):
     assert folder.parent == tmp_path
     assert "torch" in folder.name
     assert "deepspeed" in folder.name
-    assert folder.name.endswith(f"-cpu-{op_cache.processor_fingerprint()}")
+    assert folder.name.endswith(f"-cpu-{op_cache.hardware_fingerprint('cpu')}")
     assert folder != op_cache.directory("cuda")
     monkeypatch.delenv(op_cache.ROOT_VARIABLE)
     assert op_cache.directory("cpu").is_relative_to(os.path.expanduser("~"))
@@ -75,7 +75,7 @@ def test_preparing_builds_what_is_missing_and_no_more(monkeypatch, tmp_path):
     folder = op_cache.directory("cpu")
     built, lines = [], []
     monkeypatch.setattr(Build, "run", lambda build: built.append(build.builder))
-    library = op_cache.library(folder, SHM)
+    library = op_cache.library(folder, op_cache.OP_NAMES[SHM])
     library.parent.mkdir(parents=True)
     library.touch()
     (library.parent / "lock").touch()
