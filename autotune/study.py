@@ -157,6 +157,7 @@ class Study:
         self._stop = stop or StopRequest()
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
+        self._repeats = 0
         self._history: list[Trial] = []
         self._by_point: dict[tuple[tuple[str, Value], ...], Trial] = {}
 
@@ -264,7 +265,9 @@ class Study:
 
     def remeasure(self, trial: Trial) -> Outcome | None:
         """Run a trial's very configuration once more, without recording it; None when a stop came first."""
-        request = replace(self.request(trial.point, is_baseline=trial.is_baseline), number=trial.number)
+        self._repeats += 1
+        request = self.request(trial.point, is_baseline=trial.is_baseline)
+        request = replace(request, number=trial.number, repeat=self._repeats)
         if request.config_hash != trial.config_hash:
             raise StudyError(f"trial {trial.number}: its configuration can't be built again; was the campaign changed?")
         self._beat()

@@ -91,6 +91,9 @@ class TrialRequest:
     convergence_at_s: float | None = None
     """Training time at which the held-out loss is compared between trials; None: at the end of the budget."""
     seed: int = 0
+    repeat: int = 0
+    """0 for the trial itself; 1, 2, ... where its configuration is measured again (its logs go to a folder of their
+    own then)."""
 
     @property
     def config_hash(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from autotune.errors import CampaignError
 
 if TYPE_CHECKING:
+    from autotune.hardware import Hardware
     from autotune.searchers import Searcher
     from autotune.space import SearchSpace
 
@@ -23,7 +24,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 }
 
 
-def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int) -> Searcher:
+def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardware: Hardware) -> Searcher:
     """Return a new searcher.
 
     Args:
@@ -32,6 +33,7 @@ def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int) -> Se
         space: what is searched.
         seed: of the searcher.
         trial_budget: trials of the whole study, for searchers that plan ahead.
+        hardware: what trials run on, for searchers that go by it.
 
     Raises:
         CampaignError: when there is no such searcher.
@@ -42,9 +44,11 @@ def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int) -> Se
 
         return OptunaSearcher(space, sampler=name, seed=seed)
     if name == "ppo":
+        from autotune_envs.features import WorkloadFeatures
         from autotune_envs.training import PpoSearcher
 
-        return PpoSearcher(space, seed=seed, trial_budget=trial_budget)
+        features = WorkloadFeatures.of(hardware)
+        return PpoSearcher(space, seed=seed, trial_budget=trial_budget, features=features)
     return _plug_in(name)(space, seed=seed, trial_budget=trial_budget)
 
 

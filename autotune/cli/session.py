@@ -47,7 +47,13 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
     study = campaigns.study(
         stored, listener=display, on_stage=display.stage_entered, stop=stop, trials=summary.trial_budget
     )
-    searcher = searchers.create(summary.searcher, study.space, seed=campaign.seed, trial_budget=summary.trial_budget)
+    searcher = searchers.create(
+        summary.searcher,
+        study.space,
+        seed=campaign.seed,
+        trial_budget=summary.trial_budget,
+        hardware=summary.hardware,
+    )
     try:
         with StopSignals(stop) as signals, display, study:
             signals.trials_run()

@@ -106,7 +106,8 @@ class DeepSpeedEvaluator:
             device=self.device,
             collective_timeout_s=self.deadlines.collective_timeout_s,
         )
-        directory = Path(self.run_directory).absolute() / f"trial-{request.number:05d}" / f"rank{rank}"
+        trial = f"trial-{request.number:05d}" + (f"-repeat-{request.repeat:03d}" if request.repeat else "")
+        directory = Path(self.run_directory).absolute() / trial / f"rank{rank}"
         return RankCommand(
             rank=rank,
             argv=("-P", "-m", "autotune.evaluators.rank_worker"),

@@ -91,7 +91,8 @@ class SimulatedEvaluator:
         )
 
     def _generator(self, request: TrialRequest) -> np.random.Generator:
-        digest = hashlib.sha256(f"{self.workload_seed}/{request.seed}/{request.config_hash}".encode()).digest()
+        name = f"{self.workload_seed}/{request.seed}/{request.config_hash}/{request.repeat}"
+        digest = hashlib.sha256(name.encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
     def _character(self) -> np.ndarray:
