@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 PROFILED_STEPS = 3
 CPU_PREFIX = "gloo:"
@@ -23,9 +23,9 @@ def seconds_per_step(step: Callable[[], None], device: str) -> float:
     On a CPU the events are the gloo operations' own, from enqueueing to completion, so waiting for a slower rank is
     communication. On CUDA they are the NCCL kernels. The median over the steps, as one delay makes a step untypical.
     """
-    activities = [ProfilerActivity.CPU] if device == "cpu" else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     ends_ns = []
-    with profile(activities=activities) as profiler:
+    # Not torch.profiler.profile: when it starts, it imports torch._inductor, which takes a second.
+    with profile(use_device=None if device == "cpu" else "cuda") as profiler:
         for _ in range(PROFILED_STEPS):
             step()
             if device != "cpu":
@@ -33,7 +33,7 @@ def seconds_per_step(step: Callable[[], None], device: str) -> float:
             ends_ns.append(time.time_ns())
     # The raw events: `profiler.events()` builds a tree of all operators first, which takes longer than the steps.
     spans: list[list[tuple[int, int]]] = [[] for _ in ends_ns]
-    for begin_ns, end_ns in _spans(profiler.profiler.kineto_results.events(), device):
+    for begin_ns, end_ns in _spans(profiler.kineto_results.events(), device):
         spans[min(bisect.bisect(ends_ns, begin_ns), PROFILED_STEPS - 1)].append((begin_ns, end_ns))
     return statistics.median(covered(of_step) for of_step in spans) * NANOSECONDS
 

@@ -37,7 +37,7 @@ def byte_gpt(
     heads: int = 4,
     sequence: int = 64,
     text_bytes: int = 2_000_000,
-    held_out_sequences: int = 256,
+    held_out_sequences: int = 128,
     held_out_batch_size: int = 64,
 ) -> TrainingWorkload:
     """Return a pre-norm decoder on byte sequences of the standard library.

@@ -1,7 +1,6 @@
 """Real DeepSpeed trials: `deepspeed.initialize`, real steps, real failures."""
 
 import math
-import shutil
 import signal
 import socket
 import subprocess
@@ -292,15 +291,3 @@ def test_as_many_hosts_as_ranks(tmp_path):
         evaluator.evaluate(request(config()), hosts=[], progress=lambda stage: None, cancelled=lambda: False)
     with pytest.raises(CampaignError, match="at least 1"):
         replace(evaluator, ranks=0)
-
-
-def test_a_lock_that_a_killed_rank_left_does_not_hold_up_the_next(run, tmp_path_factory, monkeypatch):
-    built = op_cache.directory("cpu")
-    monkeypatch.setenv(op_cache.ROOT_VARIABLE, str(tmp_path_factory.mktemp("ops")))
-    copy = op_cache.directory("cpu")
-    shutil.copytree(built / "deepspeed_shm_comm", copy / "deepspeed_shm_comm", symlinks=True)
-    lock = copy / "deepspeed_shm_comm" / "lock"
-    lock.touch()
-    deadlines = Deadlines(rendezvous_s=120.0)
-    assert run(request(config()), workload=faulty("healthy"), deadlines=deadlines).measurement is not None
-    assert not lock.exists()

@@ -1,4 +1,7 @@
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -114,3 +117,44 @@ def test_a_build_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     assert not build(tmp_path, lines, SHM).run()
     assert any(line.startswith("still compiling an_op: ") for line in lines)
     assert "not done after 0 s" in lines[-1]
+
+
+LOAD = """
+import pathlib, sys
+from deepspeed.accelerator import get_accelerator
+from autotune.evaluators.rank_worker import compiled_ops
+compiled_ops.load_from(pathlib.Path(sys.argv[1]))
+for name in sys.argv[2:]:
+    print(get_accelerator().create_op_builder(name).load().__name__)
+"""
+
+
+def load(folder, *builders, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", LOAD, str(folder), *builders],
+        env=os.environ | {"TORCH_EXTENSIONS_DIR": str(folder), "DS_ACCELERATOR": "cpu"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.real
+def test_a_rank_loads_a_compiled_op_without_lock_or_build(tmp_path):
+    op = op_cache.OP_NAMES[SHM]
+    op_cache.prepare([config("SGD")], device="cpu", progress=lambda line: None)
+    copy = op_cache.library(tmp_path, op)
+    copy.parent.mkdir()
+    shutil.copy(op_cache.library(op_cache.directory("cpu"), op), copy)
+    assert load(tmp_path, SHM, SHM).stdout.splitlines()[-2:] == [op, op]
+    assert list(copy.parent.iterdir()) == [copy]
+
+
+@pytest.mark.real
+def test_a_lock_that_a_killed_rank_left_does_not_hold_up_the_next(tmp_path):
+    lock = lock_in(tmp_path, op_cache.OP_NAMES[SHM])
+    lock.touch()
+    ended = load(tmp_path, SHM, CXX="/bin/false")
+    assert ended.returncode == 1, "it waited no longer for the lock, and came to the compiler"
+    assert "/bin/false" in ended.stderr
+    assert not lock.exists()
