@@ -19,9 +19,7 @@ logger = logging.getLogger(__name__)
 ROOT_VARIABLE = "AUTOTUNE_OP_CACHE"
 """Environment variable that moves the cache; a folder per version is made below it."""
 
-SHARED_MEMORY_COMM = "ShareMemCommBuilder"
 OP_NAMES: Mapping[str, str] = {
-    SHARED_MEMORY_COMM: "deepspeed_shm_comm",
     "FusedAdamBuilder": "fused_adam",
     "CPUAdamBuilder": "cpu_adam",
     "CPUAdagradBuilder": "cpu_adagrad",
@@ -62,9 +60,10 @@ def builders_for(ds_config: Mapping[str, Any], device: str) -> set[str]:
     """Return the builders of the ops that DeepSpeed loads for a configuration.
 
     After `_configure_basic_optimizer` and `get_optimizer_configuration` in `deepspeed/runtime/engine.py`,
-    `TorchBackend` in `deepspeed/comm/torch.py` and the swappers in `deepspeed/runtime/swap_tensor/`.
+    and the swappers in `deepspeed/runtime/swap_tensor/`. (Not the collectives of `TorchBackend`: see
+    `compiled_ops.without_inference_collectives`.)
     """
-    builders = {SHARED_MEMORY_COMM} if device == "cpu" else set()
+    builders = set()
     zero = _mapping(ds_config, "zero_optimization")
     optimizer = _mapping(ds_config, "optimizer")
     name = str(optimizer.get("type", "")).lower()

@@ -40,6 +40,7 @@ def _run(assignment: RankAssignment, reporter: Reporter) -> RankResult:
     from autotune.evaluators.rank_worker.trial import run_trial
 
     compiled_ops.load_from(cache)
+    compiled_ops.without_inference_collectives()
     fast_start.defer_muon_kernels()
 
     return RankResult(outcome=run_trial(assignment, reporter))

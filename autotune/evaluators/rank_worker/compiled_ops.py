@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import deepspeed.comm.torch
 from deepspeed.ops.op_builder.builder import OpBuilder
 
 from autotune.evaluators import op_cache
@@ -32,6 +33,16 @@ def load_from(folder: Path) -> None:
         return _import(builder.name, op_cache.library(folder, builder.name))
 
     OpBuilder.jit_load = load_or_build
+
+
+def without_inference_collectives() -> None:
+    """Let DeepSpeed start on CPU without its shared-memory collectives, which take 45 s or more to compile.
+
+    `TorchBackend` in `deepspeed/comm/torch.py` builds them whatever runs, but only its `inference_all_reduce` (tensor
+    parallel inference) calls them, and without them it takes the process group's own all_reduce.
+    """
+    if hasattr(deepspeed.comm.torch, "build_shm_op"):
+        deepspeed.comm.torch.build_shm_op = lambda: None
 
 
 @functools.cache

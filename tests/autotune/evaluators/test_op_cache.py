@@ -8,7 +8,7 @@ import pytest
 from autotune.evaluators import op_build, op_cache
 from autotune.evaluators.op_build import Build
 
-SHM = op_cache.SHARED_MEMORY_COMM
+ADAM = "FusedAdamBuilder"
 
 
 def config(optimizer="AdamW", *, offload=None, torch_adam=False, **zero):
@@ -42,7 +42,7 @@ def config(optimizer="AdamW", *, offload=None, torch_adam=False, **zero):
 )
 def test_which_ops_a_configuration_needs(ds_config, builders):
     assert op_cache.builders_for(ds_config, "cuda") == builders
-    assert op_cache.builders_for(ds_config, "cpu") == builders | {SHM}
+    assert op_cache.builders_for(ds_config, "cpu") == builders
 
 
 def test_the_folder_tells_versions_device_and_processor(monkeypatch, tmp_path):
@@ -78,12 +78,12 @@ def test_preparing_builds_what_is_missing_and_no_more(monkeypatch, tmp_path):
     folder = op_cache.directory("cpu")
     built, lines = [], []
     monkeypatch.setattr(Build, "run", lambda build: built.append(build.builder))
-    library = op_cache.library(folder, op_cache.OP_NAMES[SHM])
+    library = op_cache.library(folder, op_cache.OP_NAMES[ADAM])
     library.parent.mkdir(parents=True)
     library.touch()
     (library.parent / "lock").touch()
     op_cache.prepare([config(), config("SGD"), config(offload="cpu")], device="cpu", progress=lines.append)
-    assert built == ["CPUAdamBuilder", "FusedAdamBuilder"]
+    assert built == ["CPUAdamBuilder"]
     assert lines == [
         f"removed {library.parent / 'lock'}: its builder is gone, and DeepSpeed would have waited for it for ever"
     ]
@@ -104,7 +104,7 @@ def test_an_op_that_the_device_does_not_have_is_told(tmp_path):
 def test_a_build_that_fails_shows_its_last_lines(tmp_path, monkeypatch):
     lines = []
     monkeypatch.setenv("CXX", "/bin/false")
-    assert not build(tmp_path, lines, SHM).run()
+    assert not build(tmp_path, lines, ADAM).run()
     assert lines[-1].startswith("could not compile an_op (exit code 1); its last lines:\n")
     assert "Error" in lines[-1]
 
@@ -114,7 +114,7 @@ def test_a_build_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     lines = []
     monkeypatch.setattr(op_build, "DEADLINE_S", 0.5)
     monkeypatch.setattr(op_build, "PROGRESS_EVERY_S", 0.2)
-    assert not build(tmp_path, lines, SHM).run()
+    assert not build(tmp_path, lines, ADAM).run()
     assert any(line.startswith("still compiling an_op: ") for line in lines)
     assert "not done after 0 s" in lines[-1]
 
@@ -141,20 +141,20 @@ def load(folder, *builders, **environment):
 
 @pytest.mark.real
 def test_a_rank_loads_a_compiled_op_without_lock_or_build(tmp_path):
-    op = op_cache.OP_NAMES[SHM]
-    op_cache.prepare([config("SGD")], device="cpu", progress=lambda line: None)
+    op = op_cache.OP_NAMES[ADAM]
+    op_cache.prepare([config()], device="cpu", progress=lambda line: None)
     copy = op_cache.library(tmp_path, op)
     copy.parent.mkdir()
     shutil.copy(op_cache.library(op_cache.directory("cpu"), op), copy)
-    assert load(tmp_path, SHM, SHM).stdout.splitlines()[-2:] == [op, op]
+    assert load(tmp_path, ADAM, ADAM).stdout.splitlines()[-2:] == [op, op]
     assert list(copy.parent.iterdir()) == [copy]
 
 
 @pytest.mark.real
 def test_a_lock_that_a_killed_rank_left_does_not_hold_up_the_next(tmp_path):
-    lock = lock_in(tmp_path, op_cache.OP_NAMES[SHM])
+    lock = lock_in(tmp_path, op_cache.OP_NAMES[ADAM])
     lock.touch()
-    ended = load(tmp_path, SHM, CXX="/bin/false")
+    ended = load(tmp_path, ADAM, CXX="/bin/false")
     assert ended.returncode == 1, "it waited no longer for the lock, and came to the compiler"
     assert "/bin/false" in ended.stderr
     assert not lock.exists()
