@@ -56,7 +56,7 @@ def hardware_fingerprint(device: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def builders_for(ds_config: Mapping[str, Any], device: str) -> set[str]:
+def builders_for(ds_config: Mapping[str, Any]) -> set[str]:
     """Return the builders of the ops that DeepSpeed loads for a configuration.
 
     After `_configure_basic_optimizer` and `get_optimizer_configuration` in `deepspeed/runtime/engine.py`,
@@ -93,7 +93,7 @@ def prepare(ds_configs: Sequence[Mapping[str, Any]], *, device: str, progress: C
     folder.mkdir(parents=True, exist_ok=True)
     for lock in clear_stale_locks(folder):
         progress(f"removed {lock}: its builder is gone, and DeepSpeed would have waited for it for ever")
-    needed = sorted(set().union(*(builders_for(ds_config, device) for ds_config in ds_configs)))
+    needed = sorted(set().union(*(builders_for(ds_config) for ds_config in ds_configs)))
     for builder in needed:
         if not is_built(folder, OP_NAMES[builder]):
             Build(builder=builder, op=OP_NAMES[builder], folder=folder, device=device, progress=progress).run()
