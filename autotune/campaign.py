@@ -147,7 +147,7 @@ class Campaign(_Section):
     """Folder that relative paths count from, and that workload modules are found in; the file's own by default."""
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Campaign:
+def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     """Read a campaign file.
 
     Args:
@@ -157,6 +157,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Campaign:
     Raises:
         CampaignError: naming the key, the value got, and the rule.
     """
+    path = Path(path)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -1,0 +1,76 @@
+"""The README tells the truth: its commands exist, its files parse, its code runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from autotune import campaign as campaigns
+from autotune.hardware import Hardware
+from autotune_spaces import SpaceChanges, build
+from tests.autotune.test_space import GPU
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
+DS_CONFIG = {"train_batch_size": 16, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
+
+
+def blocks(language):
+    return [text for name, text in BLOCKS if name == language]
+
+
+def commands():
+    shown = re.findall(r"^autotune (\w+)", "\n".join(blocks("")), re.MULTILINE)
+    spoken = re.findall(r"`autotune (\w+)", TEXT)
+    return sorted({*shown, *spoken})
+
+
+def test_no_placeholder_was_left():
+    assert "@" not in re.sub(r"\w+://\S+", "", TEXT)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_its_commands_exist(command):
+    done = subprocess.run([sys.executable, "-m", "autotune", command, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", "\n".join(blocks("")), re.MULTILINE)
+    assert {"quickstart", "test"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_its_campaign_and_space_can_be_used(tmp_path):
+    campaign, space = (yaml.safe_load(text) for text in blocks("yaml"))
+    parsed = campaigns.parse(campaign | {"ds_config": DS_CONFIG}, where="README")
+    assert parsed.trials == 32
+    changed = build(SpaceChanges.model_validate(space["space"]), GPU, start={})
+    assert isinstance(GPU, Hardware)
+    assert "zero_optimization.sub_group_size" in changed.names
+    assert "precision" not in changed.names
+
+
+def test_its_environment_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    simulated = {"evaluator": "simulated", "hardware": {"ranks": 2}, "ds_config": DS_CONFIG, "trials": 12}
+    (tmp_path / "campaign.yaml").write_text(yaml.safe_dump(simulated))
+    (code,) = [text for text in blocks("python") if "gymnasium" in text]
+    exec(compile(code, "README.md", "exec"), {})
+    from autotune import storage
+
+    opened = storage.connect("sqlite:///autotune.db")
+    assert len(opened.open("by-hand").trials()) == 12
+    opened.close()
+
+
+def test_every_relative_link_leads_somewhere():
+    for name in ("README.md", "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text()):
+            assert (ROOT / target).exists(), target
