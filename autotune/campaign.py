@@ -242,7 +242,9 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
     hardware = hardware_of(campaign)
     space_of(campaign, hardware)
     _evaluator(campaign, hardware, name)
-    attributes = {"campaign": campaign.model_dump(mode="json"), "hardware": asdict(hardware)}
+    # Without the storage's URL: it may hold a password, and whoever reads this has found the storage.
+    kept = campaign.model_dump(mode="json", exclude={"storage"})
+    attributes = {"campaign": kept, "hardware": asdict(hardware)}
     return storage.create(name, attributes)
 
 

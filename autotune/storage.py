@@ -64,6 +64,14 @@ def connect(url: str) -> Storage:
         ) from error
 
 
+def shown(url: str) -> str:
+    """Return a storage URL as it may be printed: without its password."""
+    try:
+        return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
+    except sqlalchemy.exc.ArgumentError:
+        return url
+
+
 class Storage:
     """An open storage: studies by name."""
 
@@ -90,7 +98,7 @@ class Storage:
             study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], name)
         except optuna.exceptions.DuplicatedStudyError as error:
             raise StudyError(
-                f"study {name!r} exists already in {self.url}; go on with it (autotune resume {name}), "
+                f"study {name!r} exists already in {shown(self.url)}; go on with it (autotune resume {name}), "
                 f"or choose another name (--study)"
             ) from error
         study = StoredStudy(self._storage, study_id, name)
@@ -108,7 +116,7 @@ class Storage:
             return StoredStudy(self._storage, self._storage.get_study_id_from_name(name), name)
         except KeyError as error:
             names = ", ".join(self.names()) or "none yet"
-            raise StudyError(f"study {name!r} is not in {self.url}; there: {names}") from error
+            raise StudyError(f"study {name!r} is not in {shown(self.url)}; there: {names}") from error
 
     def close(self) -> None:
         """Give back the connection."""

@@ -24,7 +24,7 @@ from autotune.cli.studies import opened
 from autotune.errors import ResourceError, StorageError
 from autotune.evaluators import op_cache
 from autotune.report import units
-from autotune.storage import DEFAULT_URL
+from autotune.storage import DEFAULT_URL, shown
 
 _PACKAGES = ("torch", "deepspeed", "ray", "optuna", "stable-baselines3", "numpy", "typer")
 _LEAST_PYTHON = (3, 11)
@@ -195,7 +195,7 @@ def _op_cache() -> Iterator[Finding]:
 def _storage(url: str | None) -> Iterator[Finding]:
     try:
         with opened(url) as storage:
-            detail = f"{storage.url}: {len(storage.names())} in it"
+            detail = f"{shown(storage.url)}: {len(storage.names())} in it"
         yield Finding(check="storage", status=Status.OK, detail=detail)
     except StorageError as error:
         if url is None and os.access(Path.cwd(), os.W_OK):

@@ -22,7 +22,7 @@ from autotune.errors import StudyError
 from autotune.report import units
 from autotune.report.findings import cautions, headline, tally
 from autotune.report.summary import StudySummary
-from autotune.storage import Storage, StoredStudy
+from autotune.storage import Storage, StoredStudy, shown
 from autotune.study import refuse_if_controlled
 
 
@@ -132,7 +132,7 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         *(("  left out", f"{what}: {reason}") for what, reason in left_out(space)),
         ("budget", f"{units.count(summary.trial_budget, 'trial')} ({length} each), your configuration first"),
         ("objective", f"{weights}, relative to your configuration"),
-        ("storage", campaign.storage),
+        ("storage", shown(campaign.storage)),
     ]
     if title is None:
         pairs.insert(1, ("searcher", f"{summary.searcher}, seed {campaign.seed}"))

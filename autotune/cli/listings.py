@@ -17,7 +17,7 @@ from autotune.errors import StudyError
 from autotune.report import units
 from autotune.report.findings import tally
 from autotune.report.summary import StudySummary
-from autotune.storage import DEFAULT_URL, Storage
+from autotune.storage import DEFAULT_URL, Storage, shown
 from autotune.trials import Trial, TrialState
 
 _WIDE, _VERY_WIDE = 100, 120
@@ -39,7 +39,7 @@ def print_studies(*, url: str | None, form: Format) -> int:
             return ExitCode.OK
         console = make_console()
         if not summaries:
-            write(console, f"no studies in {url or DEFAULT_URL}; start one: autotune launch CAMPAIGN.yaml")
+            write(console, f"no studies in {shown(url or DEFAULT_URL)}; start one: autotune launch CAMPAIGN.yaml")
             return ExitCode.OK
         columns: list[Column[StudySummary]] = [
             Column(title="Study", cell=lambda summary: Text(summary.name, style="name"), wraps=True),

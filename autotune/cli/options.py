@@ -8,6 +8,9 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+STORAGE_VARIABLE = "AUTOTUNE_STORAGE"
+"""Environment variable that stands in for --storage."""
+
 
 class Format(StrEnum):
     """How a listing is written."""
@@ -25,7 +28,7 @@ Storage: TypeAlias = Annotated[
     typer.Option(
         "--storage",
         metavar="URL",
-        envvar="AUTOTUNE_STORAGE",
+        envvar=STORAGE_VARIABLE,
         help="Optuna storage URL; sqlite:///autotune.db by default.",
         show_default=False,
     ),

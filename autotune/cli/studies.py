@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
+from autotune.cli.options import STORAGE_VARIABLE
 from autotune.errors import StorageError, StudyError
 from autotune.objective import Objective
 from autotune.report.rescoring import rescored
@@ -77,8 +79,9 @@ def trial_of(summary: StudySummary, number: int) -> Trial:
 
 
 def command(verb: str, *arguments: str, url: str | None) -> str:
-    """Return a command line for the user to type next."""
-    storage = ("--storage", url) if url and url != DEFAULT_URL else ()
+    """Return a command line for the user to type next; a password in the storage's URL is not repeated."""
+    is_understood = not url or url in (DEFAULT_URL, os.environ.get(STORAGE_VARIABLE))
+    storage = () if is_understood else ("--storage", storages.shown(str(url)))
     return shlex.join(("autotune", verb, *arguments, *storage))
 
 

@@ -13,6 +13,7 @@ import typer
 
 from autotune.cli.border import run
 from autotune.cli.exit_codes import ExitCode
+from autotune.cli.studies import command
 
 
 @pytest.fixture
@@ -67,3 +68,12 @@ def test_a_reader_that_leaves_early_hears_no_complaint(finished: Path):
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=30) in (ExitCode.OK, ExitCode.NO_RESULT)
+
+
+def test_a_password_in_the_storages_url_is_not_printed(monkeypatch):
+    url = "postgresql+psycopg://me:secret@host/studies"
+    monkeypatch.delenv("AUTOTUNE_STORAGE", raising=False)
+    assert "secret" not in command("resume", "s", url=url)
+    assert command("resume", "s", url="sqlite:///a.db") == "autotune resume s --storage sqlite:///a.db"
+    monkeypatch.setenv("AUTOTUNE_STORAGE", url)
+    assert command("resume", "s", url=url) == "autotune resume s"
