@@ -16,8 +16,9 @@ _PATIENCE = 2
 class StopSignals:
     """While entered, SIGINT and SIGTERM count as wishes to stop; afterwards they do what they did before.
 
-    The first lets the running trial end, the second cancels it, a third interrupts. Before `trials_run` nothing is
-    lost by an interruption, so the first one interrupts.
+    The first SIGINT lets the running trial end, the second cancels it, a third interrupts. SIGTERM cancels it: who
+    sends it (a service manager, a batch system) sends it to Ray's processes too, and SIGKILL soon after. Before
+    `trials_run` nothing is lost by an interruption, so the first one interrupts.
     """
 
     def __init__(self, stop: StopRequest) -> None:
@@ -38,7 +39,9 @@ class StopSignals:
         """Say that preparation is over."""
         self._trials_run = True
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         if not self._trials_run or self._stop.count >= _PATIENCE:
             raise KeyboardInterrupt
         self._stop()
+        while number == signal.SIGTERM and not self._stop.at_once:
+            self._stop()

@@ -42,11 +42,10 @@ def slow(monkeypatch):
     monkeypatch.setenv("SLOW_STAGE_S", STAGE_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_lets_the_running_trial_end(launch_slowly, cli, number):
+def test_one_ctrl_c_lets_the_running_trial_end(launch_slowly, cli):
     launch = launch_slowly(*LAUNCH)
     launch.wait_until_running(1)
-    launch.send(number)
+    launch.send(signal.SIGINT)
     assert launch.end() == ExitCode.STOPPED
     assert "stopping after the running trial; Ctrl-C again cancels it" in launch.output
     assert "sim: stopped as asked." in launch.output
@@ -70,6 +69,16 @@ def test_two_signals_cancel_it(launch_slowly, cli):
     assert cli("resume", "sim").code == ExitCode.OK
     assert len(complete()) == BUDGET
     assert len(trials_of("sim")) == BUDGET + 1
+
+
+def test_a_termination_cancels_it(launch_slowly, cli):
+    launch = launch_slowly(*LAUNCH)
+    launch.wait_until_running(1)
+    launch.send(signal.SIGTERM)
+    assert launch.end() == ExitCode.STOPPED
+    assert is_cancelled(trials_of("sim")[-1])
+    assert cli("resume", "sim").code == ExitCode.OK
+    assert len(complete()) == BUDGET
 
 
 def test_one_signal_ends_preparation_at_once(launch_slowly, cli, monkeypatch):
