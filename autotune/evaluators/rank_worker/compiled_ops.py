@@ -7,12 +7,12 @@ nothing to build. A rank that is killed in that moment leaves the lock, and ever
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import deepspeed.comm.torch
 from deepspeed.ops.op_builder.builder import OpBuilder
 
 from autotune.evaluators import op_cache
@@ -41,8 +41,10 @@ def without_inference_collectives() -> None:
     `TorchBackend` in `deepspeed/comm/torch.py` builds them whatever runs, but only its `inference_all_reduce` (tensor
     parallel inference) calls them, and without them it takes the process group's own all_reduce.
     """
-    if hasattr(deepspeed.comm.torch, "build_shm_op"):
-        deepspeed.comm.torch.build_shm_op = lambda: None
+    # By its full name: the attribute `torch` of the package deepspeed.comm is torch itself, not this module.
+    backend: Any = importlib.import_module("deepspeed.comm.torch")
+    if hasattr(backend, "build_shm_op"):
+        backend.build_shm_op = lambda: None
 
 
 @functools.cache

@@ -157,3 +157,23 @@ def test_a_lock_that_a_killed_rank_left_does_not_hold_up_the_next(tmp_path):
     assert ended.returncode == 1, "it waited no longer for the lock, and came to the compiler"
     assert "/bin/false" in ended.stderr
     assert not lock.exists()
+
+
+BACKEND = """
+import os
+import deepspeed
+from autotune.evaluators.rank_worker import compiled_ops
+compiled_ops.without_inference_collectives()
+os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+deepspeed.init_distributed(dist_backend="gloo", verbose=False)
+print("ready", deepspeed.comm.comm.cdb.shm_comm_op, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.real
+def test_nothing_is_compiled_to_bring_up_the_collectives(tmp_path):
+    environment = os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path), "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run([sys.executable, "-c", BACKEND], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1:] == ["ready None"], done.stderr
+    assert list(tmp_path.iterdir()) == []
