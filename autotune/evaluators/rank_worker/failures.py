@@ -19,6 +19,13 @@ CUDA_OUT_OF_MEMORY = 2
 CONFIG_ERRORS = (ValueError, TypeError, AssertionError, NotImplementedError, AttributeError, KeyError)
 """What DeepSpeed raises for a configuration it can't run, beside its own classes (pydantic's is a ValueError)."""
 DEEPSPEED_CONFIG_ERRORS = frozenset({"DeepSpeedConfigError", "ZeRORuntimeException"})
+DTYPE_MARKS = ("have the same dtype", "expected scalar type", "should be the same", "Found dtype")
+"""How torch's operators complain of inputs whose number format isn't the parameters' (a plain RuntimeError)."""
+HALF_NAMES = ("BFloat16", "Half")
+CAST_HINT = (
+    "; with bf16 or fp16 the parameters are too: cast floating-point inputs to next(model.parameters()).dtype in the "
+    "workload's loss, or fix the precision (space.fix: {precision: fp32})"
+)
 SHOWN_CHARACTERS = 600
 
 
@@ -52,7 +59,8 @@ def result_of(error: BaseException, *, stage: Stage, initializing: bool) -> Rank
         return _result(FailureKind.CRASH, reason, stage, follows_a_peer=True)
     if initializing and _is_config_error(error):
         return _result(FailureKind.INVALID_CONFIG, f"DeepSpeed refuses this configuration: {_words(error)}", stage)
-    return _result(FailureKind.CRASH, _words(error), stage)
+    hint = CAST_HINT if _is_uncast_input(error) else ""
+    return _result(FailureKind.CRASH, _words(error) + hint, stage)
 
 
 def _result(
@@ -91,6 +99,12 @@ def _is_broken_connection(error: BaseException) -> bool:
     if isinstance(error, _distributed_class("DistError")):
         return True
     return type(error) is RuntimeError and not _raised_in_python(error) and GLOO_MARK in str(error)
+
+
+def _is_uncast_input(error: BaseException) -> bool:
+    text = str(error)
+    marked = any(mark in text for mark in DTYPE_MARKS) and any(name in text for name in HALF_NAMES)
+    return type(error) is RuntimeError and not _raised_in_python(error) and marked
 
 
 def _is_config_error(error: BaseException) -> bool:

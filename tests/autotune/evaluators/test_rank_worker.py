@@ -130,6 +130,18 @@ def test_a_broken_connection_points_at_the_peer():
     assert not taken.follows_a_peer
 
 
+def test_inputs_that_were_not_cast_are_explained():
+    def reason(error):
+        return failures.result_of(error, stage=Stage.FIRST_STEP, initializing=False).outcome.failure.reason
+
+    linear = nn.Linear(3, 3).to(torch.bfloat16)
+    assert "next(model.parameters()).dtype" in reason(raised(linear, torch.zeros(2, 3)))
+    convolution = nn.Conv2d(1, 1, 1).to(torch.bfloat16)
+    assert "next(model.parameters()).dtype" in reason(raised(convolution, torch.zeros(1, 1, 2, 2)))
+    assert "parameters" not in reason(raised(nn.Linear(3, 3), torch.zeros(2, 4)))
+    assert "parameters" not in reason(raised(raises, RuntimeError("BFloat16 must have the same dtype")))
+
+
 def test_long_words_are_cut_and_line_ends_removed():
     reason = failures.result_of(ValueError("a\nb " * 1000), stage=Stage.RUN, initializing=False).outcome.failure.reason
     assert len(reason) < failures.SHOWN_CHARACTERS + 30
