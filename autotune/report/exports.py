@@ -8,7 +8,7 @@ from typing import Any
 
 import autotune
 from autotune import ds_config as config_file
-from autotune.errors import StudyError
+from autotune.errors import ConfigError, StudyError
 from autotune.report import units
 from autotune.report.summary import StudySummary
 from autotune.trials import Measurement, Trial
@@ -39,13 +39,18 @@ def export(summary: StudySummary, path: Path | None, *, trial_number: int | None
 
     Raises:
         StudyError: when that trial doesn't exist, or did not complete.
-        ConfigError: when a file can't be written.
+        ConfigError: when a file can't be written, or is there already and no export wrote it.
     """
     trial = _chosen(summary, trial_number)
     stage = config_file.get(trial.ds_config, config_file.STAGE)
     name = ZERO3_NAME if stage == 3 else DEFAULT_NAME
     config_path = Path(name) if path is None else path / name if path.is_dir() else path
     provenance_path = config_path.with_name(f"{config_path.stem}.provenance.json")
+    if config_path.exists() and not provenance_path.exists():
+        raise ConfigError(
+            f"{config_path} is there already, and no export wrote it (there is no {provenance_path.name} beside it): "
+            f"it may be the configuration that you started with; give another name (-o)"
+        )
     notes = _notes(summary, trial)
     config_file.write(trial.ds_config, config_path)
     config_file.write(provenance(summary, trial, notes=notes), provenance_path)

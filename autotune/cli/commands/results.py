@@ -20,7 +20,8 @@ def export(
             "--output",
             "-o",
             metavar="PATH",
-            help="File or folder; ds_config.json by default (ds_config_zero3.json for ZeRO stage 3).",
+            help="File or folder; ds_config.json by default (ds_config_zero3.json for ZeRO stage 3). A file that no "
+            "export wrote is not overwritten.",
             show_default=False,
         ),
     ] = None,

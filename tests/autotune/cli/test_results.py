@@ -20,11 +20,11 @@ class TestFiles:
     """What is written of a finished study."""
 
     def test_export_writes_the_best_as_it_was_measured(self, cli, finished):
-        answer = cli("export", "sim", "-o", "ds_config.json")
+        answer = cli("export", "sim", "-o", "best.json")
         best = max((t for t in trials_of("sim") if t.score is not None), key=lambda trial: trial.score)
         assert answer.code == ExitCode.OK
-        assert json.loads((finished / "ds_config.json").read_text()) == dict(best.ds_config)
-        assert json.loads((finished / "ds_config.provenance.json").read_text())["trial"] == best.number
+        assert json.loads((finished / "best.json").read_text()) == dict(best.ds_config)
+        assert json.loads((finished / "best.provenance.json").read_text())["trial"] == best.number
 
     def test_export_under_other_weights(self, cli, finished):
         cli("export", "sim", "-o", "fast.json", "--alpha", "1")

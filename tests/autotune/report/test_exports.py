@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autotune import report
-from autotune.errors import StudyError
+from autotune.errors import ConfigError, StudyError
 from autotune.report.exports import DEFAULT_NAME, ZERO3_NAME
 
 
@@ -43,6 +43,17 @@ def test_names_by_stage(summary, tmp_path, monkeypatch):
     assert report.export(summary, None, trial_number=with_stage[1].number).config_path.name == DEFAULT_NAME
     assert report.export(summary, tmp_path, trial_number=with_stage[3].number).config_path == tmp_path / ZERO3_NAME
     assert (tmp_path / "ds_config_zero3.provenance.json").exists()
+
+
+def test_a_file_that_no_export_wrote_is_not_overwritten(summary, tmp_path):
+    path = tmp_path / "ds_config.json"
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match="no export wrote it"):
+        report.export(summary, path)
+    assert path.read_text() == "{}"
+    report.export(summary, tmp_path / "best.json")
+    report.export(summary, tmp_path / "best.json", trial_number=0)
+    assert json.loads((tmp_path / "best.provenance.json").read_text())["trial"] == 0
 
 
 def test_the_baseline_says_that_it_is_one(summary, tmp_path):
