@@ -186,9 +186,11 @@ def _next_commands(summary: StudySummary, url: str | None) -> list[tuple[str, st
     report = (command("report", name, "-o", "report.html", url=url), "the whole story, with charts")
     if summary.best.is_baseline:
         more = command("resume", name, "--trials", str(2 * summary.trial_budget), url=url)
-        return [report, (more, "look further")]
+        failed = any(trial.failure for trial in summary.trials)
+        why = [(command("trials", name, url=url), "why trials failed")] if failed else []
+        return [*why, report, (more, "look further")]
     return [
         report,
         (command("validate", name, url=url), "measure the best again beside your configuration"),
-        (command("export", name, "-o", "ds_config.json", url=url), "write the best DeepSpeed configuration"),
+        (command("export", name, "-o", "best.json", url=url), "write the best DeepSpeed configuration"),
     ]

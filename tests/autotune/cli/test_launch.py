@@ -79,6 +79,15 @@ def test_where_nothing_beat_the_baseline_more_trials_are_suggested(cli):
     assert "autotune export" not in out
 
 
+def test_where_trials_failed_and_nothing_beat_the_baseline_the_reasons_are_pointed_to(cli, folder):
+    with (folder / "c.yaml").open("a") as file:
+        file.write("space: {narrow: {optimizer.params.lr: [0.01]}}\n")
+    answer = cli("launch", "c.yaml", "--trials", "3")
+    assert "2 failed" in answer.out
+    assert "autotune trials sim " in answer.out
+    assert "autotune resume sim --trials 6" in answer.out
+
+
 def test_no_successful_trial_is_told_by_the_exit_code(cli, folder):
     (folder / "c.yaml").write_text((folder / "c.yaml").read_text().replace("3.0e-4", "1.0e+3"))
     answer = cli("launch", "c.yaml", "--trials", "1")
