@@ -286,7 +286,10 @@ def _verdict(pairs: Sequence[Pair], score: Ratio, ratios: Sequence[Ratio]) -> tu
         return Verdict.HOLDS, f"The gain holds: {measured}."
     if score.high < 1:
         return Verdict.DOES_NOT_HOLD, f"The gain does not hold: {measured}."
-    return Verdict.CANNOT_TELL, f"Can't tell: {measured}, and 1.00x is within the interval of R."
+    return (
+        Verdict.CANNOT_TELL,
+        f"Can't tell: {measured}, and 1.00x is within the interval of R; more --repeats narrow it.",
+    )
 
 
 def _notes(pairs: Sequence[Pair], score: Ratio, repeats: int) -> list[str]:

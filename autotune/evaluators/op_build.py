@@ -35,7 +35,7 @@ class Build:
 
     def run(self) -> bool:
         """Compile; return whether it worked, and tell the whole story through `progress`."""
-        self.progress(f"compiling DeepSpeed's {self.op} (once per version; about a minute)")
+        self.progress(f"compiling DeepSpeed's {self.op} (once per version; a minute, or several on a busy machine)")
         started_s = time.monotonic()
         with tempfile.TemporaryFile() as output:
             exit_code = self._compile(output, started_s)
