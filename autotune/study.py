@@ -23,12 +23,15 @@ from autotune.runners.protocol import Finished, TrialRunner
 from autotune.searchers.protocol import Searcher
 from autotune.space import SearchSpace
 from autotune.storage import StoredStudy
-from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Trial, TrialRequest, TrialState, Value
+from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Stage, Trial, TrialRequest, TrialState, Value
 
 _POLL_S = 0.2
 _HEARTBEAT_S = 2.0
 _HEARTBEAT_LOST_S = 60.0
 """A controller on another host that has not written for this long is taken for dead."""
+_ALIKE_FAILURES = 3
+"""So many trials of one run that fail alike before their first step, and none that was ever measured, end the run:
+the workload or the machine is broken, not a configuration."""
 _REPEATS_ALLOWED = 100
 """Known points in a row after which a searcher is taken to be stuck."""
 
@@ -158,6 +161,7 @@ class Study:
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
         self._repeats = 0
+        self._begun_with = 0
         self._history: list[Trial] = []
         self._by_point: dict[tuple[tuple[str, Value], ...], Trial] = {}
 
@@ -210,7 +214,8 @@ class Study:
         searcher.restore(self._stored.attribute("searcher_state") or {}, list(self.history))
         repeats = 0
         while True:
-            while self._may_start():
+            broken = self._broken()
+            while not broken and self._may_start():
                 try:
                     point = searcher.ask()
                 except SpaceExhausted as exhausted:
@@ -229,7 +234,7 @@ class Study:
                     raise SearcherError(f"searcher {type(searcher).__name__} proposed {repeats} known points in a row")
                 searcher.tell(known)
             if not self._open:
-                return self._why_it_ended()
+                return broken or self._why_it_ended()
             for trial in self._wait():
                 if trial.counts:
                     searcher.tell(trial)
@@ -359,6 +364,20 @@ class Study:
         reference = first.measurement if first and first.measurement else outcome.measurement
         return self._objective.score(outcome.measurement, Reference.of(reference))
 
+    def _broken(self) -> str | None:
+        """Say so when what failed has nothing to do with the configurations tried; None while there is hope."""
+        failures = [trial.failure for trial in self._history[self._begun_with :] if trial.failure is not None]
+        if len(failures) < _ALIKE_FAILURES or self._first_measured() is not None:
+            return None
+        kinds = {(failure.kind, failure.reason) for failure in failures}
+        late = any(failure.stage in (Stage.FIRST_STEP, Stage.RUN, None) for failure in failures)
+        if len(kinds) > 1 or late or failures[0].kind is FailureKind.OUT_OF_MEMORY:
+            return None
+        return (
+            f"all {len(failures)} trials of this run failed alike before their first step: {failures[0].reason}; "
+            f"mend the cause, then resume"
+        )
+
     def _why_it_ended(self) -> str:
         if self._stop.wanted:
             return "stopped as asked"
@@ -373,6 +392,7 @@ class Study:
         for trial in trials:
             if trial.state is not TrialState.RUNNING:
                 self._keep(trial)
+        self._begun_with = len(self._history)
         for trial in trials:
             if trial.state is TrialState.RUNNING:
                 lost = Failure(kind=FailureKind.CANCELLED, reason="the controller ended before the trial did")

@@ -22,6 +22,8 @@ from autotune.report import units
 from autotune.study import Study
 from autotune.trials import Outcome, Trial
 
+LEAST_REPEATS = 3
+"""With two pairs a t interval spans orders of magnitude."""
 LEVEL = 0.95
 """Of every interval."""
 
@@ -195,8 +197,8 @@ def _refuse_useless(best: Trial, baseline: Trial, repeats: int) -> None:
             raise StudyError(
                 f"trial {trial.number} gave no measurement in the search, so there is no claim to validate"
             )
-    if repeats < 2:
-        raise StudyError(f"repeats: got {repeats}; at least 2 pairs are needed to tell a gain from noise")
+    if repeats < LEAST_REPEATS:
+        raise StudyError(f"repeats: got {repeats}; at least {LEAST_REPEATS} pairs are needed to tell a gain from noise")
 
 
 def _pair(study: Study, *, best: Trial, baseline: Trial, best_first: bool) -> Pair | None:

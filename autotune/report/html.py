@@ -41,7 +41,7 @@ def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[s
     shown = effects(summary) if len(scores) > 1 else []
     return {
         "summary": summary,
-        "headline": findings.headline(summary),
+        "headline": validation.headline if validation else findings.headline(summary),
         "tally": findings.tally(summary),
         "cautions": findings.cautions(summary, validation),
         "validation": validation,

@@ -20,7 +20,8 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
         summary: of the study.
         validation: of its best trial, when it has been measured again.
     """
-    parts = [f"# {escaped(summary.name)}", f"**{escaped(headline(summary))}** {escaped(tally(summary))}"]
+    first = validation.headline if validation is not None else headline(summary)
+    parts = [f"# {escaped(summary.name)}", f"**{escaped(first)}** {escaped(tally(summary))}"]
     parts += [f"> {escaped(caution)}" for caution in cautions(summary, validation)]
     if validation is not None:
         parts += ["## Measured again", escaped(validation.headline), table(tables.validated(validation))]

@@ -16,7 +16,7 @@ from autotune.objective import Objective
 from autotune.runners import InlineRunner
 from autotune.searchers.optuna import OptunaSearcher
 from autotune.study import Start, StopRequest, Study
-from autotune.trials import Budget, Failure, FailureKind, Outcome, TrialState
+from autotune.trials import Budget, Failure, FailureKind, Outcome, Stage, TrialState
 
 DS_CONFIG = {
     "train_micro_batch_size_per_gpu": 4,
@@ -300,6 +300,33 @@ def test_where_the_baseline_fails_the_first_trial_that_runs_is_the_reference(mak
     assert [trial.state for trial in trials[:3]] == [TrialState.FAIL, TrialState.FAIL, TrialState.COMPLETE]
     assert trials[0].score is None
     assert trials[2].score == 1.0
+
+
+class Broken(Failing):
+    """An evaluator that never gets as far as a first step."""
+
+    kind = FailureKind.CRASH
+
+    def evaluate(self, request, **rest):
+        return Outcome(failure=Failure(kind=self.kind, reason="no module named x", stage=Stage.INITIALIZE))
+
+
+def test_a_broken_workload_does_not_burn_the_budget(make):
+    stored = make()
+    for executed in (3, 4):  # a resumed run tries again: the cause may have been mended
+        with built(stored, Broken(0), seconds=5.0) as study:
+            ended = study.run(OptunaSearcher(study.space, seed=0))
+        assert len(stored.trials()) == executed
+    with built(make("again"), Broken(0), seconds=5.0) as study:
+        ended = study.run(OptunaSearcher(study.space, seed=0))
+    assert ended.startswith("all 3 trials of this run failed alike before their first step: no module named x; mend")
+
+
+def test_configurations_that_do_not_fit_are_no_broken_workload(make, monkeypatch):
+    monkeypatch.setattr(Broken, "kind", FailureKind.OUT_OF_MEMORY)
+    stored = make()
+    with built(stored, Broken(0), seconds=5.0) as study:
+        assert study.run(OptunaSearcher(study.space, seed=0)) == "the budget of 4 trials is spent"
 
 
 class Noting(Failing):

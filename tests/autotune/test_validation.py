@@ -179,7 +179,7 @@ def test_what_is_useless_is_refused(stored, trials):
         for arguments, message in (
             ({"best": baseline, "baseline": baseline, "repeats": 3}, "the baseline itself"),
             ({"best": failed, "baseline": baseline, "repeats": 3}, "no measurement"),
-            ({"best": best, "baseline": baseline, "repeats": 1}, "at least 2"),
+            ({"best": best, "baseline": baseline, "repeats": 2}, "at least 3"),
         ):
             with pytest.raises(StudyError, match=message):
                 validation.validate(study, objective=OBJECTIVE, **arguments)

@@ -67,7 +67,7 @@ def report(
 def validate(
     study: StudyName,
     repeats: Annotated[
-        int, typer.Option(min=2, metavar="K", help="How often each of the two is measured again.")
+        int, typer.Option(min=3, metavar="K", help="How often each of the two is measured again.")
     ] = _VALIDATION_REPEATS,
     storage: Storage = None,
     quiet: Quiet = False,

@@ -40,9 +40,9 @@ class TestFiles:
 
     def test_a_validation_is_kept_and_reported(self, cli):
         assert "Measured again" not in cli("report", "sim", "--markdown").out
-        answer = cli("validate", "sim", "--repeats", "2")
+        answer = cli("validate", "sim", "--repeats", "3")
         assert answer.code == ExitCode.OK
-        assert "pair 2/2" in answer.out
+        assert "pair 3/3" in answer.out
         assert "The gain holds" in answer.out
         assert "Measured again" in cli("report", "sim", "--markdown").out
         assert len(trials_of("sim")) == 12
