@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -100,8 +102,8 @@ class DeadlinesSection(_Section):
 class SimulatedSection(_Section):
     """The made-up workload of the simulated evaluator."""
 
-    workload_seed: int = 0
-    noise: float = Field(default=0.02, ge=0)
+    workload_seed: int = Field(default=0, ge=0)
+    noise: float = Field(default=0.02, ge=0, le=1)
 
 
 class RecordedSection(_Section):
@@ -111,10 +113,14 @@ class RecordedSection(_Section):
     """A file written by `autotune trials STUDY --format json`."""
 
 
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
+"""Of a study: it is a folder of logs too, and a word on the command line."""
+
+
 class Campaign(_Section):
     """One campaign file. Relative paths count from the file's own folder."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=NAME_PATTERN)
     """Name of the study in the storage."""
     ds_config: str | dict[str, Any]
     """Your DeepSpeed configuration: a path, or the mapping itself. Trial 0 measures it."""
@@ -128,8 +134,8 @@ class Campaign(_Section):
     """What proposes configurations; see `autotune launch --help`."""
     trials: int = Field(default=32, ge=1)
     """Trials executed in all, the baseline included."""
-    seed: int = Field(default=0, ge=0)
-    """Of the searcher and of the trials."""
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Of the searcher and of the trials; NumPy's generators take no larger one."""
     evaluator: Literal["deepspeed", "simulated", "recorded"] = "deepspeed"
     """How a trial is measured: real DeepSpeed training, a made-up formula, or a replay of recorded trials."""
     runner: Literal["ray", "local", "inline"] | None = None
@@ -159,10 +165,10 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     """
     path = Path(path)
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        data = _from_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise CampaignError(f"can't read the campaign file {path}: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise CampaignError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(data, dict):
         raise CampaignError(
@@ -239,6 +245,10 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
         AutotuneError: when the campaign can't be used; nothing is made then.
         StudyError: when a study of that name exists.
     """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise CampaignError(
+            f"study: got {name!r}; a name has letters, digits, '.', '_' and '-', at most 200, a letter or digit first"
+        )
     hardware = hardware_of(campaign)
     space_of(campaign, hardware)
     _evaluator(campaign, hardware, name)
@@ -403,9 +413,32 @@ def _override(data: dict[str, Any], override: str) -> None:
             raise CampaignError(f"--set {override}: {section} holds {inner!r}, which has no keys of its own")
         place = inner
     try:
-        place[key] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        place[key] = _from_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CampaignError(f"--set {override}: the value is not valid YAML: {error}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as a user means it: a key stands once, and 1e-3 is a number (as in YAML 1.2 and JSON)."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for key, count in keys.items():
+            if count > 1:
+                raise yaml.composer.ComposerError(problem=f"{key} stands {count} times", problem_mark=node.start_mark)
+        return node
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
+def _from_yaml(text: str) -> Any:
+    return yaml.load(text, _Loader)  # noqa: S506 (a SafeLoader)
 
 
 def _complaint(detail: Any) -> str:
@@ -418,6 +451,8 @@ def _complaint(detail: Any) -> str:
         return f"{location}: unknown key{hint}"
     if detail["type"] == "missing":
         return f"{location}: missing; it is required"
+    if detail["type"] == "model_type":
+        return f"{location}: got {detail['input']!r}; it must be a mapping, or left out"
     return f"{location}: got {detail['input']!r}; {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 

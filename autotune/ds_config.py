@@ -36,9 +36,11 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: when the file can't be read or doesn't hold one mapping.
     """
+    if path.suffix in (".yaml", ".yml"):  # hjson would take it, and read nonsense
+        raise ConfigError(f"ds_config: {path} is YAML; give DeepSpeed's own JSON file, or its keys in the campaign")
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"ds_config: can't read {path}: {error}") from error
     return parse(text, source=str(path))
 
@@ -51,14 +53,14 @@ def parse(text: str, *, source: str) -> dict[str, Any]:
         source: where it comes from, for messages.
 
     Raises:
-        ConfigError: when it is neither, or doesn't hold one mapping.
+        ConfigError: when it is neither, doesn't hold one mapping, or has a key twice (DeepSpeed refuses that too).
     """
     try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        data = json.loads(text, object_pairs_hook=_mapping)
+    except (ValueError, RecursionError):
         try:
-            data = hjson.loads(text, object_pairs_hook=dict)
-        except (hjson.HjsonDecodeError, RecursionError) as error:
+            data = hjson.loads(text, object_pairs_hook=_mapping)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"ds_config: {source} is neither JSON nor hjson: {error}") from error
     if not isinstance(data, dict):
         kind = type(data).__name__
@@ -188,9 +190,23 @@ def write(config: Mapping[str, Any], path: Path) -> None:
         umask = os.umask(0)
         os.umask(umask)
         Path(file.name).chmod(0o666 & ~umask)
-        Path(file.name).replace(path)
+        try:
+            Path(file.name).replace(path)
+        except OSError:
+            Path(file.name).unlink()
+            raise
     except OSError as error:
         raise ConfigError(f"can't write {path}: {error}") from error
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As DeepSpeed reads a block: `dict_raise_error_on_duplicate_keys` in deepspeed/runtime/config_utils.py."""
+    block: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in block:
+            raise ConfigError(f"ds_config: {key} stands twice in one block, as {block[key]!r} and {value!r}; keep one")
+        block[key] = value
+    return block
 
 
 def _leaves(block: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -262,6 +278,7 @@ def _batch_number(config: Mapping[str, Any], name: str) -> int | None:
     value = config.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 1:
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not is_whole or value < 1:
         raise ConfigError(f"{name}: got {value!r}; it must be a whole number, 1 or more")
     return int(value)

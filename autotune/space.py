@@ -19,6 +19,8 @@ from autotune.trials import Point, Value
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
 ACCUMULATION = "gradient_accumulation_steps"
+LARGEST_WHOLE = 2**53
+"""Whole numbers up to here are floats too, as samplers and Optuna's distributions need them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,12 @@ class _Numeric(Dimension):
 
         return min(levels, key=distance) if levels else self.default
 
+    def _check_size(self, level: int) -> None:
+        if abs(level) > LARGEST_WHOLE:
+            raise SpaceError(
+                f"{self.name}: got level {level}; whole numbers may go up to {LARGEST_WHOLE} (2 to the 53)"
+            )
+
     def extended(self, value: Value) -> Dimension:
         """Return this dimension with `value` among its levels."""
         return replace(self, levels=tuple(sorted({*self.levels, value}, key=float)))
@@ -137,6 +145,7 @@ class Integer(_Numeric):
     def _check_type(self, level: Value) -> None:
         if isinstance(level, bool) or not isinstance(level, int):
             raise SpaceError(f"{self.name}: got level {level!r}; it must be a whole number")
+        self._check_size(level)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +153,11 @@ class Float(_Numeric):
     """Real numbers in rising order."""
 
     def _check_type(self, level: Value) -> None:
-        if isinstance(level, bool) or not isinstance(level, int | float) or not math.isfinite(level):
+        if isinstance(level, bool) or not isinstance(level, int | float):
+            raise SpaceError(f"{self.name}: got level {level!r}; it must be a finite number")
+        if isinstance(level, int):
+            self._check_size(level)
+        elif not math.isfinite(level):
             raise SpaceError(f"{self.name}: got level {level!r}; it must be a finite number")
 
 

@@ -56,7 +56,13 @@ def connect(url: str) -> Storage:
                 sqlalchemy.event.listen(rdb.engine, "connect", _write_ahead)
                 rdb.engine.dispose()
             return Storage(optuna.storages.get_storage(rdb), rdb, url)
-    except (sqlalchemy.exc.SQLAlchemyError, RuntimeError, ImportError, OSError) as error:
+    except (
+        sqlalchemy.exc.SQLAlchemyError,
+        RuntimeError,
+        ImportError,
+        OSError,
+        ValueError,  # a NUL in a path, a query argument of the wrong type
+    ) as error:
         first_line = str(error).strip().splitlines()[0]
         raise StorageError(
             f"storage: can't open {parsed.render_as_string(hide_password=True)}: {first_line}; "

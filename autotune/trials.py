@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -70,8 +71,8 @@ class Budget:
         if len(chosen) != 1:
             raise CampaignError(f"budget: got {chosen or 'nothing'}; give exactly one of seconds, steps or samples")
         for name, value in chosen.items():
-            if not value > 0:
-                raise CampaignError(f"budget.{name}: got {value}; it must be above 0")
+            if not 0 < value < math.inf:
+                raise CampaignError(f"budget.{name}: got {value}; it must be above 0 and finite")
         if self.warmup_steps < 0:
             raise CampaignError(f"budget.warmup_steps: got {self.warmup_steps}; it must be 0 or more")
 

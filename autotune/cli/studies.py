@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -90,7 +89,7 @@ def _refuse_missing_file(url: str) -> None:
         parsed = make_url(url)
     except ArgumentError:
         return  # told by connect, which knows the rule
-    if parsed.get_backend_name() == "sqlite" and parsed.database and not Path(parsed.database).exists():
+    if parsed.get_backend_name() == "sqlite" and parsed.database and not os.path.exists(parsed.database):
         raise StorageError(
             f"storage: got {url!r}, and there is no file {parsed.database} here; "
             f"go to the folder of your studies, give --storage, or start one: autotune launch CAMPAIGN.yaml"

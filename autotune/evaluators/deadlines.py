@@ -20,7 +20,7 @@ class Deadlines:
     """Seconds that each stage may take, on every rank.
 
     Raises:
-        CampaignError: when one is not above 0.
+        CampaignError: when one is not above 0 and finite.
     """
 
     launch_s: float = 120.0
@@ -36,8 +36,8 @@ class Deadlines:
     def __post_init__(self) -> None:
         for name in ("launch_s", "rendezvous_s", "initialize_s", "first_step_s", "run_s"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise CampaignError(f"deadlines.{name}: got {value}; it must be above 0 seconds")
+            if value is not None and not 0 < value < math.inf:
+                raise CampaignError(f"deadlines.{name}: got {value}; it must be above 0 seconds and finite")
 
     def limit_s(self, stage: Stage, *, request: TrialRequest, ranks: int, first_step_s: float) -> float:
         """Return the limit of one stage; `first_step_s` is how long the first step stage took in this trial."""

@@ -66,7 +66,11 @@ def write(text: str, path: Path) -> None:
         umask = os.umask(0)
         os.umask(umask)
         Path(file.name).chmod(0o666 & ~umask)
-        Path(file.name).replace(path)
+        try:
+            Path(file.name).replace(path)
+        except OSError:
+            Path(file.name).unlink()
+            raise
     except OSError as error:
         raise StudyError(f"can't write the report {path}: {error}; choose another path") from error
 

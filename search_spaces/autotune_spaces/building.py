@@ -18,6 +18,9 @@ READY_MADE: tuple[str, ...] = ("deepspeed",)
 """Names of the spaces that come with autotune; each is a YAML file of this package."""
 
 
+TRAIN_BATCH = "train_batch_size"
+
+
 def ready_made(name: str) -> SpaceFile:
     """Read a ready-made space.
 
@@ -44,6 +47,11 @@ def build(changes: SpaceChanges, hardware: Hardware, *, start: Point) -> SearchS
     Raises:
         SpaceError: naming the dimension, the value got and the rule.
     """
+    if TRAIN_BATCH in changes.fix or any(added.name == TRAIN_BATCH for added in changes.add):
+        raise SpaceError(
+            f"space: {TRAIN_BATCH} follows from micro-batch, accumulation and ranks; "
+            f"to fix it, give space.global_batch_size"
+        )
     described = {dimension.name: dimension for dimension in ready_made(changes.base).dimensions}
     for added in changes.add:
         if added.name in described:

@@ -57,6 +57,9 @@ def test_overrides_are_laid_over(write):
         ("evaluator=real", "evaluator: got 'real'"),
         ("name=a/b", "name: got 'a/b'"),
         ("trials=[1", "not valid YAML"),
+        ("hardware=3", "hardware: got 3; it must be a mapping"),
+        ("seed=4294967296", "seed: got 4294967296; input should be less than 4294967296"),
+        ("simulated.noise=.inf", "simulated.noise: got inf"),
     ],
 )
 def test_a_wrong_override_is_named(write, override, complaint):
@@ -71,11 +74,31 @@ def test_a_wrong_override_is_named(write, override, complaint):
         ("a: [", "not valid YAML"),
         ("evaluator: simulated\n", "ds_config: missing; it is required"),
         ("", "got NoneType"),
+        ("ds_config: a.json\ntrials: 2\ntrials: 4\n", "trials stands 2 times"),
+        ("[" * 3000, "not valid YAML"),
     ],
 )
 def test_a_wrong_file_is_refused(write, text, complaint):
     with pytest.raises(CampaignError, match=complaint):
         campaigns.load(write(text))
+
+
+def test_a_rate_in_scientific_notation_is_a_number(write):
+    text = TEXT.replace("ds.json", "{optimizer: {type: AdamW, params: {lr: 1e-3}}}")
+    assert campaigns.load(write(text)).ds_config["optimizer"]["params"]["lr"] == 1e-3
+
+
+def test_a_block_may_be_merged_into_another(write):
+    text = TEXT + "workload: {arguments: {a: &a {x: 1, y: 2}, b: {<<: *a, x: 3}}}\n"
+    assert campaigns.load(write(text)).workload.arguments["b"] == {"x": 3, "y": 2}
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "a\0b", "-x", "x" * 201, "two\nlines", "line\n"])
+def test_a_study_needs_a_name_that_a_folder_can_have(write, tmp_path, name):
+    storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
+    with pytest.raises(CampaignError, match="study: got"):
+        campaigns.create(campaigns.load(write()), storage, name=name)
+    assert storage.names() == []
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -43,7 +43,14 @@ def test_reads_json_and_hjson(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("[1, 2]", "holds a list"), ("{{{", "neither JSON nor hjson"), ("", "holds a "), (None, "can't read")],
+    [
+        ("[1, 2]", "holds a list"),
+        ("{{{", "neither JSON nor hjson"),
+        ("", "holds a "),
+        (None, "can't read"),
+        ('{"fp16": {"enabled": true, "enabled": false}}', "enabled stands twice in one block, as True and False"),
+        ('{"steps_per_print": ' + "9" * 5000 + "}", "neither JSON nor hjson"),
+    ],
 )
 def test_what_is_no_configuration_is_refused(tmp_path, text, complaint):
     path = tmp_path / "ds_config.json"
@@ -54,6 +61,12 @@ def test_what_is_no_configuration_is_refused(tmp_path, text, complaint):
         return
     with pytest.raises(ConfigError, match=complaint):
         ds_config.read(path)
+
+
+@pytest.mark.parametrize(("name", "complaint"), [("zero3.yaml", "is YAML"), ("a\0b.json", "can't read")])
+def test_a_path_that_leads_to_no_configuration_is_refused(tmp_path, name, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        ds_config.read(tmp_path / name)
 
 
 @given(st.text(max_size=200) | st.text('{}[]:,"truefalsn0123456789.eE+-/* \n#', max_size=60))
@@ -171,3 +184,6 @@ def test_writing_is_whole_or_not_at_all(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["ds_config.json"]
     with pytest.raises(ConfigError, match="can't write"):
         ds_config.write(USER, path / "below")
+    with pytest.raises(ConfigError, match="can't write"):
+        ds_config.write(USER, path.parent)
+    assert [file.name for file in tmp_path.iterdir()] == ["new"]

@@ -116,6 +116,8 @@ def test_levels_of_other_types_are_told_apart(number):
         (lambda: Integer(name="n", levels=(2, 1), default=1), "numbers must rise"),
         (lambda: Integer(name="n", levels=(1.5,), default=1.5), "it must be a whole number"),
         (lambda: Integer(name="n", levels=(0, 1), default=0, log=True), "must be above 0"),
+        (lambda: Integer(name="n", levels=(1, 10**30), default=1), "may go up to 9007199254740992"),
+        (lambda: Float(name="n", levels=(1.0, 10**400), default=1.0), "may go up to 9007199254740992"),
         (lambda: Float(name="n", levels=(float("nan"),), default=1.0), "finite number"),
         (lambda: Categorical(name="n", levels=("a",), default="b"), "default 'b' is not one of its levels"),
         (lambda: Categorical(name="n", levels=(("a", "b"),), default="a"), "numbers, texts or booleans"),

@@ -395,6 +395,8 @@ def test_a_storage_that_cannot_be_opened_says_so(tmp_path):
     for url, complaint in (
         ("nonsense", "give a URL such as sqlite:///autotune.db"),
         (f"sqlite:///{tmp_path}/no/such/folder/x.db", "check that the folder or server exists"),
+        (f"sqlite:///{tmp_path}/a\0b.db", "embedded null byte"),
+        (f"sqlite:///{tmp_path}/x.db?timeout=soon", "could not convert string to float"),
     ):
         with pytest.raises(storages.StorageError, match=complaint):
             storages.connect(url)

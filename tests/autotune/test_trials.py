@@ -44,6 +44,7 @@ def test_an_outcome_is_one_thing():
         ({}, "got nothing; give exactly one"),
         ({"seconds": 1, "steps": 1}, "give exactly one"),
         ({"seconds": 0}, "budget.seconds: got 0"),
+        ({"seconds": float("inf")}, "budget.seconds: got inf; it must be above 0 and finite"),
         ({"steps": 5, "warmup_steps": -1}, "budget.warmup_steps: got -1"),
     ],
 )

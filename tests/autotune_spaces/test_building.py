@@ -79,6 +79,11 @@ def test_fixing_a_dimension_takes_it_out_and_sets_it():
         space(fix={STAGE: 7})
 
 
+def test_the_whole_batch_is_fixed_by_its_own_key_only():
+    with pytest.raises(SpaceError, match=r"train_batch_size follows from .*; to fix it, give space.global_batch_size"):
+        space(fix={"train_batch_size": 64})
+
+
 def test_removing_the_stage_keeps_what_has_an_effect_at_the_users_own():
     at_one = space(remove=[STAGE], start={STAGE: 1})
     assert "zero_optimization.allgather_bucket_size" in at_one.names

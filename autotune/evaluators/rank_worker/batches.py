@@ -49,11 +49,13 @@ def held_out_batches(workload: TrainingWorkload, *, rank: int, world_size: int, 
     no sample fills up a shorter share.
 
     Raises:
-        WorkloadError: when the held-out set is empty.
+        WorkloadError: when the held-out set is empty, or its batch size is not above 0.
     """
     length, size = len(workload.held_out), workload.held_out_batch_size
     if length == 0:
         raise WorkloadError("workload.held_out: got no samples; convergence is measured on at least one")
+    if size < 1:
+        raise WorkloadError(f"workload.held_out_batch_size: got {size}; it must be at least 1")
     collate: Collate = workload.collate or default_collate
     longest_share = -(-length // world_size)
     share = list(range(rank, length, world_size))

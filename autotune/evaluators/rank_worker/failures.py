@@ -71,9 +71,14 @@ def _result(
 
 
 def _words(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+    text = " ".join(_printable(str(error)).split())
     shown = text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + " ..."
     return f"{type(error).__name__}: {shown}" if shown else type(error).__name__
+
+
+def _printable(text: str) -> str:
+    """Return text that any file and terminal takes: no control characters, no lone surrogates."""
+    return "".join(character if character.isprintable() else " " if character.isspace() else "?" for character in text)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

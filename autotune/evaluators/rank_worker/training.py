@@ -85,10 +85,12 @@ class Training:
         loss_sum, samples_sum = self.group.total([total, float(count)])
         loss = loss_sum / samples_sum
         if not math.isfinite(loss):
+            advice = "a lower learning rate, a warm-up or gradient clipping may help"
+            if schedule.steps == 0:
+                advice = "nothing was trained yet: look at the loss function, the held-out set and the precision"
             raise TrialFailed(
                 FailureKind.DIVERGED,
-                f"the held-out loss was not finite after {schedule.steps} steps ({loss}); "
-                "a lower learning rate, a warm-up or gradient clipping may help",
+                f"the held-out loss was not finite after {schedule.steps} steps ({loss}); {advice}",
             )
         schedule.record_held_out(loss)
 

@@ -152,7 +152,15 @@ def _workload(assignment: RankAssignment, device: str) -> TrainingWorkload:
             f"{reference.function}: returned a {type(workload).__name__}; it must return an "
             "autotune.workload.TrainingWorkload"
         )
+    _check_model(workload.model, reference.function)
     return workload
+
+
+def _check_model(model: Any, function: str) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise WorkloadError(f"{function}: model is a {type(model).__name__}; it must be a torch.nn.Module")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise WorkloadError(f"{function}: no parameter of the model requires a gradient, so there is nothing to train")
 
 
 def _seed(seed: int) -> None:

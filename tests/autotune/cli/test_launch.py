@@ -105,6 +105,7 @@ def test_no_successful_trial_is_told_by_the_exit_code(cli, folder):
         (("c.yaml", "--searcher", "json:decoder"), "must be a class or a function"),
         (("c.yaml", "--set", "budget.second=5"), "did you mean seconds?"),
         (("c.yaml", "--storage", "nonsense"), "storage: got 'nonsense'"),
+        (("c.yaml", "--storage", f"sqlite:///{'x' * 300}.db"), "File name too long"),
         (("c.yaml", "--trials", "0"), "Invalid value for '--trials'"),
         (("c.yaml", "--nope"), "No such option"),
         ((), "Missing argument"),

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -93,3 +94,16 @@ def leaving_badly(context):
 
 def not_a_workload(context):
     return 42
+
+
+def not_a_model(context):
+    return regression(model="a model")
+
+
+def all_frozen(context):
+    return regression(model=nn.Linear(8, 1).requires_grad_(requires_grad=False))
+
+
+def never_finite(context):
+    workload = regression()
+    return replace(workload, loss=lambda model, batch: workload.loss(model, batch) * float("nan"))

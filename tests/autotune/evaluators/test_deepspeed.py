@@ -201,9 +201,17 @@ def test_a_crash_of_one_rank_is_told_whatever_stands_on_stderr(run):
     assert any("faulty_workloads.py" in line for line in failure.log_tail)
 
 
-def test_a_function_that_returns_no_workload(run):
-    failure = failure_of(run(request(config()), workload=faulty("not_a_workload")), FailureKind.CRASH)
-    assert "returned a int" in failure.reason
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        ("not_a_workload", FailureKind.CRASH, "returned a int"),
+        ("not_a_model", FailureKind.CRASH, "model is a str; it must be a torch.nn.Module"),
+        ("all_frozen", FailureKind.CRASH, "there is nothing to train"),
+        ("never_finite", FailureKind.DIVERGED, "nothing was trained yet: look at the loss function"),
+    ],
+)
+def test_a_workload_that_cannot_be_trained(run, function, kind, words):
+    assert words in failure_of(run(request(config()), workload=faulty(function)), kind).reason
 
 
 def test_a_rank_that_does_not_come_is_a_timeout(run):

@@ -68,6 +68,8 @@ def test_held_out_batches_cover_the_set_once_with_equally_many_per_rank(count, w
     assert sorted(seen) == list(range(count))
     with pytest.raises(WorkloadError, match="held_out: got no samples"):
         batches.held_out_batches(workload(0), rank=0, world_size=1, device="cpu")
+    with pytest.raises(WorkloadError, match="held_out_batch_size: got 0"):
+        batches.held_out_batches(workload(4, held_out_batch_size=0), rank=0, world_size=1, device="cpu")
 
 
 def test_every_tensor_of_a_batch_is_moved():
@@ -140,6 +142,12 @@ def test_inputs_that_were_not_cast_are_explained():
     assert "next(model.parameters()).dtype" in reason(raised(convolution, torch.zeros(1, 1, 2, 2)))
     assert "parameters" not in reason(raised(nn.Linear(3, 3), torch.zeros(2, 4)))
     assert "parameters" not in reason(raised(raises, RuntimeError("BFloat16 must have the same dtype")))
+
+
+def test_words_hold_only_what_a_file_and_a_terminal_take():
+    error = ValueError("a name \udcff\x1b[31m\x07, and é stays")
+    reason = failures.result_of(error, stage=Stage.RUN, initializing=False).outcome.failure.reason
+    assert reason == "ValueError: a name ??[31m?, and é stays"
 
 
 def test_long_words_are_cut_and_line_ends_removed():

@@ -180,6 +180,8 @@ def test_deadlines_of_the_run_follow_from_the_budget():
     assert Deadlines(run_s=9000.0).collective_timeout_s > 9000
     with pytest.raises(CampaignError, match=r"deadlines.launch_s: got 0; it must be above 0"):
         Deadlines(launch_s=0)
+    with pytest.raises(CampaignError, match=r"deadlines.run_s: got inf"):
+        Deadlines(run_s=float("inf"))
 
 
 def test_samples_per_step_from_either_batch_key():

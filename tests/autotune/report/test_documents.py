@@ -170,6 +170,10 @@ def test_a_path_that_cannot_be_written_is_refused(summary, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StudyError, match="choose another path"):
         report.write_html(summary, tmp_path / "file" / "report.html")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StudyError, match="choose another path"):
+        report.write_html(summary, tmp_path / "folder")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_the_best_so_far_never_falls(summary):
