@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from collections import Counter
@@ -178,6 +179,13 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     data.setdefault("folder", str(path.resolve().parent))
     for override in overrides:
         _override(data, override)
+    try:
+        json.dumps(data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CampaignError(
+            f"{path}: holds what can't be kept as JSON ({error}); values are numbers, texts, true, false, null, "
+            f"lists and mappings (put a date into quotes, and let no anchor refer to itself)"
+        ) from error
     campaign = parse(data, where=str(path))
     return campaign.model_copy(update={"ds_config": _ds_config(campaign)})
 
@@ -208,9 +216,10 @@ def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any]
     """Return the starting configuration, whole and concrete, and the keys that were "auto" in it.
 
     Raises:
-        ConfigError: when the batch triple can't be met.
+        ConfigError: when the batch triple can't be met, or the ZeRO stage is none.
     """
     concrete, auto = config_file.without_auto(_ds_config(campaign))
+    config_file.check_stage(concrete)
     return config_file.complete(concrete, world_size=hardware.ranks), auto
 
 

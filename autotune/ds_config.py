@@ -157,6 +157,17 @@ def complete(config: Mapping[str, Any], *, world_size: int) -> dict[str, Any]:
     return completed
 
 
+def check_stage(config: Mapping[str, Any]) -> None:
+    """Refuse a ZeRO stage that there is not.
+
+    Raises:
+        ConfigError: with the value got.
+    """
+    stage = get(config, STAGE)
+    if stage is not None and (isinstance(stage, bool) or stage not in (0, 1, 2, 3) or not isinstance(stage, int)):
+        raise ConfigError(f"{STAGE}: got {stage!r}; it must be 0, 1, 2 or 3")
+
+
 def without_auto(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the configuration without its "auto" values, and their dotted keys.
 

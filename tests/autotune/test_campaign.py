@@ -74,6 +74,8 @@ def test_a_wrong_override_is_named(write, override, complaint):
         ("a: [", "not valid YAML"),
         ("evaluator: simulated\n", "ds_config: missing; it is required"),
         ("", "got NoneType"),
+        ("ds_config: x\nworkload: {arguments: &a {x: *a}}\n", "let no anchor refer to itself"),
+        ("ds_config: x\nworkload: {arguments: {since: 2026-01-01}}\n", "put a date into quotes"),
         ("ds_config: a.json\ntrials: 2\ntrials: 4\n", "trials stands 2 times"),
         ("[" * 3000, "not valid YAML"),
     ],
@@ -114,6 +116,9 @@ def test_a_missing_file_is_named(tmp_path):
     [
         ([], {"train_batch_size": 7}, ConfigError, "7 is not"),
         ([], {"train_batch_size": 16}, ConfigError, "has no optimizer block"),
+        ([], DS | {"zero_optimization": {"stage": 4}}, ConfigError, "zero_optimization.stage: got 4; it must be 0, 1"),
+        ([], DS | {"zero_optimization": {"stage": "3"}}, ConfigError, "zero_optimization.stage: got '3'"),
+        ([], DS | {"zero_optimization": {"stage": [3]}}, ConfigError, "got \\[3\\]"),
         (["space.remove=[stages]"], DS, SpaceError, "stages is no dimension"),
         (["budget={}"], DS, CampaignError, "give exactly one"),
         (["objective={alpha: -1}"], DS, CampaignError, "objective.alpha: got -1"),

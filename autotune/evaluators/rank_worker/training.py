@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from autotune.errors import WorkloadError
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.process_group import ProcessGroup
 from autotune.evaluators.rank_worker.schedule import Schedule
@@ -78,7 +79,7 @@ class Training:
         total, count = 0.0, 0
         with torch.no_grad():
             for batch, samples in self.held_out:
-                loss = float(self.workload.loss(self.engine, batch))
+                loss = float(self._loss(batch))
                 total += loss * samples if samples else 0.0
                 count += samples
         self.engine.train()
@@ -94,11 +95,23 @@ class Training:
             )
         schedule.record_held_out(loss)
 
+    def _loss(self, batch: Any) -> torch.Tensor:
+        loss = self.workload.loss(self.engine, batch)
+        if not isinstance(loss, torch.Tensor):
+            raise WorkloadError(
+                f"workload.loss: returned a {type(loss).__name__}; it must return a tensor of one number"
+            )
+        if loss.numel() != 1:
+            raise WorkloadError(
+                f"workload.loss: returned a tensor of shape {tuple(loss.shape)}; it must be one number (take the mean)"
+            )
+        return loss
+
     def _train(self, timer: StepTimer) -> torch.Tensor:
         micro_steps: int = self.engine.gradient_accumulation_steps()
         total: torch.Tensor = torch.zeros((), device=self.group.device)
         for _ in range(micro_steps):
-            loss = self.workload.loss(self.engine, next(self.batches))
+            loss = self._loss(next(self.batches))
             timer.lap(FORWARD)
             self.engine.backward(loss)
             timer.lap(BACKWARD)

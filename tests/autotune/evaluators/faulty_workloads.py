@@ -107,3 +107,7 @@ def all_frozen(context):
 def never_finite(context):
     workload = regression()
     return replace(workload, loss=lambda model, batch: workload.loss(model, batch) * float("nan"))
+
+
+def loss_by_sample(context):
+    return replace(regression(), loss=lambda model, batch: model(batch[0]).squeeze(1))

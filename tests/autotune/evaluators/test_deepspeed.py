@@ -207,6 +207,7 @@ def test_a_crash_of_one_rank_is_told_whatever_stands_on_stderr(run):
         ("not_a_workload", FailureKind.CRASH, "returned a int"),
         ("not_a_model", FailureKind.CRASH, "model is a str; it must be a torch.nn.Module"),
         ("all_frozen", FailureKind.CRASH, "there is nothing to train"),
+        ("loss_by_sample", FailureKind.CRASH, "it must be one number (take the mean)"),
         ("never_finite", FailureKind.DIVERGED, "nothing was trained yet: look at the loss function"),
     ],
 )
