@@ -172,7 +172,8 @@ class Outcome:
     duration_s: float = 0.0
     """Wall time from launch until the last process was gone."""
     stage_s: Mapping[str, float] = field(default_factory=dict)
-    """Wall time by stage (`Stage` values, and 'cleanup')."""
+    """Wall time by stage (`Stage` values, and 'cleanup'); one that began and ended between two polls (a tenth of a
+    second) counts to the stage before it."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """Path of each rank's whole log ('rank0', ...), on the node where it ran."""
 

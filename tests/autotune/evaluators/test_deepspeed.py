@@ -120,7 +120,7 @@ def test_every_zero_stage_is_measured(by_stage, stage):
     assert effective["world_size"] == 2
     assert effective["optimizer.params.lr"] == 1e-3
     assert measurement.versions["deepspeed"]
-    assert set(outcome.stage_s) == {*(stage.value for stage in Stage), "cleanup"}
+    assert {"launch", "run", "cleanup"} <= set(outcome.stage_s) <= {*(stage.value for stage in Stage), "cleanup"}
     assert sum(outcome.stage_s.values()) == pytest.approx(outcome.duration_s, abs=0.5)
     assert all(Path(log).exists() for log in outcome.logs.values())
 
