@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import hjson
 
+from autotune import whole_file
 from autotune.errors import ConfigError
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Value
@@ -60,7 +59,8 @@ def parse(text: str, *, source: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         try:
             data = hjson.loads(text, object_pairs_hook=_mapping)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, IndexError, OverflowError) as error:
+            # hjson raises IndexError at a comment that never ends, and OverflowError at 1e400.
             raise ConfigError(f"ds_config: {source} is neither JSON nor hjson: {error}") from error
     if not isinstance(data, dict):
         kind = type(data).__name__
@@ -193,19 +193,8 @@ def write(config: Mapping[str, Any], path: Path) -> None:
     Raises:
         ConfigError: when the file can't be written.
     """
-    text = json.dumps(config, indent=2) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(file.name).chmod(0o666 & ~umask)
-        try:
-            Path(file.name).replace(path)
-        except OSError:
-            Path(file.name).unlink()
-            raise
+        whole_file.write(json.dumps(config, indent=2) + "\n", path)
     except OSError as error:
         raise ConfigError(f"can't write {path}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -51,31 +51,18 @@ class DimensionFile(Strict):
         Raises:
             SpaceError: when it is not well formed.
         """
-        default = self.levels[0] if self.default is None else self.default
-        conditions = _conditions(self.when)
-        level_conditions = {level: _conditions(rule) for level, rule in self.level_when.items()}
-        if self.type == "categorical":
-            return Categorical(
-                name=self.name,
-                levels=tuple(self.levels),
-                default=default,
-                conditions=conditions,
-                level_conditions=level_conditions,
-                unit=self.unit,
-                description=self.description,
-                source=self.source,
-            )
-        numeric = Integer if self.type == "integer" else Float
-        return numeric(
+        kinds: dict[str, Callable[..., Dimension]] = {"categorical": Categorical, "integer": Integer, "float": Float}
+        scale = {} if self.type == "categorical" else {"log": self.log}
+        return kinds[self.type](
             name=self.name,
             levels=tuple(self.levels),
-            default=default,
-            conditions=conditions,
-            level_conditions=level_conditions,
+            default=self.levels[0] if self.default is None else self.default,
+            conditions=_conditions(self.when),
+            level_conditions={level: _conditions(rule) for level, rule in self.level_when.items()},
             unit=self.unit,
             description=self.description,
             source=self.source,
-            log=self.log,
+            **scale,
         )
 
 

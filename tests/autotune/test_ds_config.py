@@ -5,7 +5,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotune import ds_config
@@ -69,6 +69,9 @@ def test_a_path_that_leads_to_no_configuration_is_refused(tmp_path, name, compla
         ds_config.read(tmp_path / name)
 
 
+@example("/*")
+@example("{a: 1e400")
+@example("{a: 1 /*")
 @given(st.text(max_size=200) | st.text('{}[]:,"truefalsn0123456789.eE+-/* \n#', max_size=60))
 def test_reading_never_ends_in_a_traceback(text):
     with contextlib.suppress(ConfigError):
