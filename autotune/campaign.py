@@ -260,11 +260,23 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
         )
     hardware = hardware_of(campaign)
     space_of(campaign, hardware)
+    _refuse_address_without_ray(campaign)
     _evaluator(campaign, hardware, name)
     # Without the storage's URL: it may hold a password, and whoever reads this has found the storage.
     kept = campaign.model_dump(mode="json", exclude={"storage"})
     attributes = {"campaign": kept, "hardware": asdict(hardware)}
     return storage.create(name, attributes)
+
+
+def move_to(stored: StoredStudy, ray_address: str) -> None:
+    """Let a study's further trials run on another Ray cluster.
+
+    Raises:
+        CampaignError: when its trials don't run on Ray.
+    """
+    campaign = campaign_of(stored).model_copy(update={"ray_address": ray_address})
+    _refuse_address_without_ray(campaign)
+    stored.set_attribute("campaign", campaign.model_dump(mode="json", exclude={"storage"}))
 
 
 def campaign_of(stored: StoredStudy) -> Campaign:
@@ -388,6 +400,15 @@ def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: S
         gpus_per_rank=gpus_per_rank,
         on_stage=listener,
     )
+
+
+def _refuse_address_without_ray(campaign: Campaign) -> None:
+    runner = campaign.runner or ("ray" if campaign.evaluator == "deepspeed" else "inline")
+    if campaign.ray_address is not None and runner != "ray":
+        raise CampaignError(
+            f"ray_address: got {campaign.ray_address!r}, but trials run {runner}; "
+            f"real trials run on Ray with runner: ray, the others without an address"
+        )
 
 
 def _ds_config(campaign: Campaign) -> dict[str, Any]:

@@ -33,12 +33,13 @@ def launch(
     trials: int | None,
     name: str | None,
     overrides: Sequence[str],
+    ray_address: str | None,
     url: str | None,
     quiet: bool,
 ) -> int:
     """Make a study from a campaign file and run it; return the exit code."""
     loaded = campaigns.load(path, overrides)
-    campaign = configured(loaded, searcher=searcher, trials=trials, url=url)
+    campaign = configured(loaded, searcher=searcher, trials=trials, url=url, ray_address=ray_address)
     with opened(campaign.storage, must_exist=False) as storage:
         stored = create(campaign, storage, name=name or campaign.name)
         console = make_console()
@@ -48,13 +49,15 @@ def launch(
         return conclude(console, run(stored, console=console, quiet=quiet, go_on=go_on), url=campaign.storage)
 
 
-def resume(name: str, *, trials: int | None, url: str | None, quiet: bool) -> int:
+def resume(name: str, *, trials: int | None, ray_address: str | None, url: str | None, quiet: bool) -> int:
     """Run what a study lacks; return the exit code."""
     with opened(url) as storage:
         stored = storage.open(name)
         refuse_if_controlled(stored)
         if trials is not None:
             raise_budget(stored, trials)
+        if ray_address is not None:
+            campaigns.move_to(stored, ray_address)
         summary = campaigns.summary(stored)
         console = make_console()
         missing = summary.trial_budget - summary.executed_count
@@ -69,13 +72,15 @@ def resume(name: str, *, trials: int | None, url: str | None, quiet: bool) -> in
         return conclude(console, run(stored, console=console, quiet=quiet, go_on=go_on), url=url)
 
 
-def configured(campaign: Campaign, *, searcher: str | None, trials: int | None, url: str | None) -> Campaign:
+def configured(
+    campaign: Campaign, *, searcher: str | None, trials: int | None, url: str | None, ray_address: str | None = None
+) -> Campaign:
     """Return the campaign with what the command line says instead.
 
     Raises:
         CampaignError: when there is no such searcher.
     """
-    said = {"searcher": searcher, "trials": trials, "storage": url}
+    said = {"searcher": searcher, "trials": trials, "storage": url, "ray_address": ray_address}
     changed = campaign.model_copy(update={key: value for key, value in said.items() if value is not None})
     searchers.check(changed.searcher)
     return changed

@@ -33,6 +33,15 @@ Storage: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+RayAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="A running Ray cluster to run trials on; by default the campaign's, or Ray started on this machine.",
+        show_default=False,
+    ),
+]
 Output: TypeAlias = Annotated[Format, typer.Option("--format", help="How to write it.")]
 Alpha: TypeAlias = Annotated[
     float | None,

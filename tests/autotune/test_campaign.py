@@ -122,6 +122,8 @@ def test_a_missing_file_is_named(tmp_path):
         (["space.remove=[stages]"], DS, SpaceError, "stages is no dimension"),
         (["budget={}"], DS, CampaignError, "give exactly one"),
         (["objective={alpha: -1}"], DS, CampaignError, "objective.alpha: got -1"),
+        (["ray_address=head:6379"], DS, CampaignError, "got 'head:6379', but trials run inline"),
+        (["ray_address=h:1", "evaluator=deepspeed", "runner=local"], DS, CampaignError, "but trials run local"),
         (["evaluator=recorded"], DS, CampaignError, "recorded.path: missing"),
         (
             ["evaluator=deepspeed", "workload.function=nowhere"],
@@ -182,3 +184,14 @@ def test_every_auto_is_made_concrete_for_trials(write):
 def test_every_error_is_one_tree():
     assert issubclass(StudyError, AutotuneError)
     assert issubclass(ConfigError, AutotuneError)
+
+
+def test_a_study_moves_to_another_cluster(write, tmp_path):
+    storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
+    stored = campaigns.create(campaigns.load(write(), ["evaluator=deepspeed"]), storage, name="s")
+    campaigns.move_to(stored, "head:6379")
+    assert campaigns.campaign_of(stored).ray_address == "head:6379"
+    simulated = campaigns.create(campaigns.load(write()), storage, name="simulated")
+    with pytest.raises(CampaignError, match="trials run inline"):
+        campaigns.move_to(simulated, "head:6379")
+    storage.close()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.options import CampaignFile, Overrides, Quiet, Storage, StudyName, Trials
+from autotune.cli.options import CampaignFile, Overrides, Quiet, RayAddress, Storage, StudyName, Trials
 
 
 def launch(
@@ -25,6 +25,7 @@ def launch(
         str | None, typer.Option(metavar="NAME", help="Name of the study; the campaign's by default.")
     ] = None,
     overrides: Overrides = None,
+    ray_address: RayAddress = None,
     storage: Storage = None,
     quiet: Quiet = False,
 ) -> int:
@@ -35,18 +36,31 @@ def launch(
     from autotune.cli.launching import launch as start
 
     return start(
-        campaign, searcher=searcher, trials=trials, name=study, overrides=overrides or (), url=storage, quiet=quiet
+        campaign,
+        searcher=searcher,
+        trials=trials,
+        name=study,
+        overrides=overrides or (),
+        ray_address=ray_address,
+        url=storage,
+        quiet=quiet,
     )
 
 
-def resume(study: StudyName, trials: Trials = None, storage: Storage = None, quiet: Quiet = False) -> int:
+def resume(
+    study: StudyName,
+    trials: Trials = None,
+    ray_address: RayAddress = None,
+    storage: Storage = None,
+    quiet: Quiet = False,
+) -> int:
     """Run the trials that a study lacks.
 
     --trials N raises the budget; nothing that has run runs again.
     """
     from autotune.cli.launching import resume as go_on
 
-    return go_on(study, trials=trials, url=storage, quiet=quiet)
+    return go_on(study, trials=trials, ray_address=ray_address, url=storage, quiet=quiet)
 
 
 def stop(
