@@ -1,0 +1,110 @@
+"""What a configuration says, by the search space's names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.errors import ConfigError
+from autotune.space import ACCUMULATION, MICRO_BATCH
+from autotune.trials import Value
+
+PRECISION = "precision"
+OFFLOAD = "zero_optimization.offload"
+ACTIVATION_CHECKPOINTING = "activation_checkpointing"
+STAGE = "zero_optimization.stage"
+LEARNING_RATE = "optimizer.params.lr"
+
+_DEFAULTS: Mapping[str, Value] = {STAGE: 0, MICRO_BATCH: 1, ACCUMULATION: 1}
+"""DeepSpeed's defaults: deepspeed/runtime/zero/config.py, deepspeed/runtime/constants.py."""
+
+
+def get(config: Mapping[str, Any], dotted: str) -> Any:
+    """Return the value of a dotted key, or None where it (or a block above it) is missing."""
+    value: Any = config
+    for part in dotted.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Value]:
+    """Return what a configuration says, by the search space's names: what it sets, and DeepSpeed's defaults that count.
+
+    A micro-batch or accumulation that is not given follows from `train_batch_size` only once the number of ranks is
+    known: see `complete`. Values "auto" are not settings and are left out.
+    """
+    settings: dict[str, Value] = dict(_DEFAULTS)
+    for dotted, value in _leaves(config):
+        if isinstance(value, bool | int | float | str) and value != "auto":
+            settings[dotted] = int(value) if isinstance(value, float) and _is_count(dotted, value) else value
+    # DeepSpeed's default depends on the stage: `overlap_comm_valid` in deepspeed/runtime/zero/config.py.
+    settings.setdefault("zero_optimization.overlap_comm", settings[STAGE] == 3)
+    settings[PRECISION] = precision_of(config)
+    settings[OFFLOAD] = _offload_of(config)
+    settings[ACTIVATION_CHECKPOINTING] = False
+    return settings
+
+
+def precision_of(config: Mapping[str, Any]) -> str:
+    """Return 'fp16', 'bf16' or 'fp32' as the configuration enables it ("auto" counts as not enabled)."""
+    for name, blocks in (("fp16", ("fp16",)), ("bf16", ("bf16", "bfloat16"))):
+        if any(get(config, f"{block}.enabled") is True for block in blocks):
+            return name
+    return "fp32"
+
+
+def check_stage(config: Mapping[str, Any]) -> None:
+    """Refuse a ZeRO stage that there is not.
+
+    Raises:
+        ConfigError: with the value got.
+    """
+    stage = get(config, STAGE)
+    if stage is not None and (isinstance(stage, bool) or stage not in (0, 1, 2, 3) or not isinstance(stage, int)):
+        raise ConfigError(f"{STAGE}: got {stage!r}; it must be 0, 1, 2 or 3")
+
+
+def without_auto(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the configuration without its "auto" values, and their dotted keys.
+
+    "auto" is filled in by Hugging Face's Trainer, not by DeepSpeed: without it DeepSpeed's default applies.
+    """
+    gone: list[str] = []
+
+    def strip(block: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for key, value in block.items():
+            if value == "auto":
+                gone.append(prefix + key)
+            else:
+                kept[key] = strip(value, f"{prefix}{key}.") if isinstance(value, Mapping) else copy.deepcopy(value)
+        return kept
+
+    return strip(config, ""), tuple(gone)
+
+
+def _leaves(block: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in block.items():
+        if isinstance(value, Mapping):
+            found += _leaves(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def _is_count(dotted: str, value: float) -> bool:
+    """Whether a float is a count in scientific notation (5e8), as DeepSpeed reads it."""
+    return dotted.startswith("zero_optimization.") and value.is_integer()
+
+
+def _offload_of(config: Mapping[str, Any]) -> str:
+    def offloaded(what: str) -> bool:
+        return get(config, f"zero_optimization.offload_{what}.device") in ("cpu", "nvme")
+
+    if offloaded("param"):
+        return "optimizer_and_parameters"
+    return "optimizer" if offloaded("optimizer") else "none"
