@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from autotune import ds_config as config_file
 from autotune import hardware as hardware_detection
+from autotune.command import words_of
 from autotune.errors import CampaignError, ConfigError, StudyError
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
@@ -50,8 +51,34 @@ class WorkloadSection(_Section):
     """`module:function` that returns a TrainingWorkload, or the name of a built-in workload."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Handed to the function as `context.arguments`."""
+    command: tuple[str, ...] | None = None
+    """Your own training command, instead of a function: a text or a list of words, with placeholders in it
+    (see `autotune.command`)."""
+    directory: str = "."
+    """Where the command runs."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Environment variables that the command gets beside its own."""
+    batch_dimension: Literal["first", "unknown"] = "first"
+    """Whether the first dimension of the model's first tensor input counts samples. Where it does, the micro-batches
+    that the script really feeds are compared with the configuration."""
     activation_checkpointing: bool = False
     """Whether your training recomputes activations today; the baseline is measured so."""
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _split(cls, command: Any) -> Any:
+        return words_of(command) if isinstance(command, str) else command
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.command is None:
+            return self
+        for name in ("function", "arguments"):
+            if name in self.model_fields_set and getattr(self, name) != WorkloadSection.model_fields[name].get_default(
+                call_default_factory=True
+            ):
+                raise CampaignError(f"workload: got a command and {name}; give a command, or a function")
+        return self
 
 
 class HardwareSection(_Section):
