@@ -1,6 +1,6 @@
 """A user's training command, with placeholders for what a trial changes.
 
-    torchrun --nproc_per_node 2 train.py --deepspeed {config} --per_device_train_batch_size {train_micro_batch_size_per_gpu=8}
+    torchrun --nproc_per_node 2 train.py --deepspeed {config} --learning_rate {optimizer.params.lr=3e-4}
 
 A placeholder is a name in braces: `{config}` is the path of the trial's DeepSpeed configuration; a DeepSpeed dotted key
 or a name of the search space is that setting's value. What stands behind `=` is the value in the user's own command: it
