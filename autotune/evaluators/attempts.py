@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankCommand, RankHost
+from autotune.evaluators.protocol import RankCommand, RankHost, RankReport
 from autotune.evaluators.supervision import Supervision, Verdict, log_paths, with_final_logs
-from autotune.trials import Outcome, Stage, TrialRequest
+from autotune.trials import Failure, Outcome, Stage, TrialRequest
 
 ADDRESS_ATTEMPTS = 3
 DELIVERED_GRACE_S = 2.0
 """A process that delivered its result has this long to leave by itself."""
 CLEANUP = "cleanup"
+SLACK_S = 15.0
+"""How much later than the ranks' own supervision this one gives them up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,8 @@ class Attempts:
     commands: Callable[[str, int], Sequence[RankCommand]]
     """From the address and port where the ranks meet, to one command for each host."""
     deadlines: Deadlines
-    slack_s: float = 0.0
+    supervised_there: bool = False
+    """Whether each host's process supervises the ranks itself: it gets the same deadlines and is the first to tell."""
 
     def run(
         self, *, hosts: Sequence[RankHost], progress: Callable[[Stage], None], cancelled: Callable[[], bool]
@@ -44,7 +47,7 @@ class Attempts:
             hosts=hosts,
             request=self.request,
             deadlines=self.deadlines,
-            slack_s=self.slack_s,
+            slack_s=SLACK_S if self.supervised_there else 0.0,
             progress=progress,
             cancelled=cancelled,
         )
@@ -61,12 +64,17 @@ class Attempts:
         ended_s = time.monotonic()
         outcome = Outcome(
             measurement=verdict.measurement,
-            failure=with_final_logs(verdict.failure, reports) if verdict.failure else None,
+            failure=self._with_final_logs(verdict.failure, reports) if verdict.failure else None,
             duration_s=ended_s - supervision.started_s,
             stage_s={**supervision.stage_s, CLEANUP: ended_s - decided_s},
             logs=log_paths(reports),
         )
         return verdict, outcome
+
+    def _with_final_logs(self, failure: Failure, reports: Sequence[RankReport]) -> Failure:
+        if self.supervised_there:
+            return replace(failure, log_tail=reports[0].log_tail or failure.log_tail)
+        return with_final_logs(failure, reports)
 
 
 def _let_leave(hosts: Sequence[RankHost]) -> None:

@@ -43,14 +43,12 @@ class ScriptAssignment:
     ranks: int
     device: str
     """'cpu' or 'cuda'."""
-    sent: Mapping[str, Any]
-    """The DeepSpeed configuration in the file that the script reads; it may say "auto"."""
+    wanted: Mapping[str, Any]
+    """What the engine should run, by dotted keys: all that was sent, but what is the script's to fill in."""
     searched: tuple[str, ...]
     """Dotted DeepSpeed keys that the search decides: the engine must run the value that was sent."""
     counts_samples: bool = True
     """Whether the first dimension of the model's first tensor input counts samples."""
-    own_ops: bool = False
-    """Whether the script runs in autotune's own environment, so that its compiled ops fit."""
     fixed_port: int | None = None
     """Where the ranks meet, if the command itself names a port."""
     reserved_port: int | None = None

@@ -18,6 +18,7 @@ from autotune.evaluators import op_cache, processes
 from autotune.evaluators.protocol import RankReport
 from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.rank_worker.reporter import Reporter
+from autotune.evaluators.script import is_own_environment, resolved
 from autotune.evaluators.script_files import (
     ASSIGNMENT_FILE,
     DIRECTORY_VARIABLE,
@@ -104,9 +105,11 @@ class Guard:
 
     def _start(self) -> None:
         assignment = self._assignment
+        for rank in self._ranks:
+            shutil.rmtree(rank.folder, ignore_errors=True)
         (self._directory / OUTPUT_FOLDER).mkdir(exist_ok=True)
         self._launcher = subprocess.Popen(
-            assignment.command,
+            resolved(assignment.command),
             cwd=assignment.directory,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -118,7 +121,7 @@ class Guard:
         environment[DIRECTORY_VARIABLE] = str(self._directory)
         environment[PACKAGE_VARIABLE] = str(PACKAGE)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ON_PATH), environment.get("PYTHONPATH")]))
-        if self._assignment.own_ops:
+        if is_own_environment(self._assignment.command):
             cache = op_cache.directory(self._assignment.device)
             cache.mkdir(parents=True, exist_ok=True)
             environment["TORCH_EXTENSIONS_DIR"] = str(cache)

@@ -15,7 +15,8 @@ from autotune.trials import Failure, FailureKind, Measurement, Outcome, Stage, T
 
 LOSS_WINDOW = 0.2
 """Share of the training time, up to the convergence time, over which training losses are averaged: one batch's loss is
-too noisy. Each is taken before the step that trains on it: progressive validation (Blum, Kalai and Langford, COLT 1999)."""
+too noisy. Each is taken before the step that trains on it: progressive validation (Blum, Kalai, Langford, COLT 1999).
+"""
 LEAST_LOSSES = 3
 
 

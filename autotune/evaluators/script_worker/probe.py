@@ -108,8 +108,9 @@ class Probe:
         from autotune.evaluators import op_cache
         from autotune.evaluators.rank_worker import compiled_ops
 
-        if self.assignment.own_ops:
-            compiled_ops.load_from(op_cache.directory(self.assignment.device))
+        cache = op_cache.directory(self.assignment.device)
+        if os.environ.get("TORCH_EXTENSIONS_DIR") == str(cache):
+            compiled_ops.load_from(cache)
         if self.assignment.device == "cpu":
             compiled_ops.without_inference_collectives()
         initialize = deepspeed.initialize

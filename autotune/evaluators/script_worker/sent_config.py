@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.dotted import leaves
 from autotune.evaluators.rank_worker import engine as rank_engine
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.script_files import ScriptAssignment
 from autotune.trials import FailureKind
 
-AUTO = "auto"
 _MISSING = "nothing"
 
 
@@ -35,7 +35,7 @@ def compare(engine: Any, assignment: ScriptAssignment) -> Compared:
     """
     reached = leaves(_dictionary(engine))
     runs = rank_engine.effective_config(engine, assignment.ranks)
-    wanted = _wanted(assignment)
+    wanted = assignment.wanted
     overridden: list[str] = []
     differences: list[str] = []
     for key, want in wanted.items():
@@ -55,29 +55,6 @@ def compare(engine: Any, assignment: ScriptAssignment) -> Compared:
         effective={**reached, **runs},
         differences=tuple(differences),
     )
-
-
-def leaves(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested mapping flat, by dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in block.items():
-        if isinstance(value, Mapping):
-            found |= leaves(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def _wanted(assignment: ScriptAssignment) -> dict[str, Any]:
-    """Return what each key should be; what is "auto" in the file is the script's to fill in, unless it is searched."""
-    concrete = leaves(assignment.request.ds_config)
-    wanted = {}
-    for key, value in leaves(assignment.sent).items():
-        if value != AUTO:
-            wanted[key] = value
-        elif key in assignment.searched and key in concrete:
-            wanted[key] = concrete[key]
-    return wanted
 
 
 def _values(key: str, reached: Mapping[str, Any], runs: Mapping[str, Any]) -> list[Any]:
