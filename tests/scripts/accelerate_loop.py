@@ -1,12 +1,12 @@
 """Train a small Llama over bytes with a loop of one's own under accelerate.
 
-accelerate launch --config_file accelerate_loop.yaml accelerate_loop.py --max_steps 2000
+accelerate launch --config_file accelerate_loop.yaml accelerate_loop.py --cpu --max_steps 2000
 """
 
 import argparse
 import time
 
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DummyOptim, set_seed
 from hf_trainer import Text, make_model
 from torch.utils.data import DataLoader
@@ -24,11 +24,14 @@ def make_parser():
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max_steps", type=int, default=0, help="optimizer steps; 0 is all of --epochs")
     parser.add_argument("--log_every", type=int, default=20, help="optimizer steps")
+    parser.add_argument("--cpu", action="store_true", help="train on CPUs")
     return parser
 
 
 def main():
     args = make_parser().parse_args()
+    if args.cpu:
+        PartialState(cpu=True)  # a process group over gloo; Accelerator(cpu=True) would do without DeepSpeed
     accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
     set_seed(0)
     model = make_model(args)

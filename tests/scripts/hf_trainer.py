@@ -7,6 +7,7 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import deepspeed
 import torch
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, HfArgumentParser, LlamaConfig, Trainer, TrainingArguments
@@ -40,6 +41,7 @@ class Text(Dataset):
 
 
 def make_model(arguments):
+    """Return the model; where a ds_config of ZeRO-3 was read, its parameters are partitioned from the start."""
     config = LlamaConfig(
         vocab_size=256,
         hidden_size=arguments.width,
@@ -64,6 +66,7 @@ def make_trainer(model, model_args, training_args):
 
 def main():
     model_args, training_args = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
+    deepspeed.init_distributed()  # on CPUs the Trainer does this too late for ZeRO-3's partitioned model
     trainer = make_trainer(make_model(model_args), model_args, training_args)
     trainer.train()
     if training_args.save_strategy != "no":
