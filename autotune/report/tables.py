@@ -43,7 +43,7 @@ def against_baseline(summary: StudySummary) -> Table | None:
     source = top.loss_source.capitalize() if top else ""
     rows = [
         (
-            name.format(loss=top.loss_source.capitalize()),
+            name.format(loss=source),
             _read(start, read, text),
             _read(top, read, text),
             _ratio(start, top, read),
