@@ -152,6 +152,8 @@ class Campaign(_Section):
     """Name of the study in the storage."""
     ds_config: str | dict[str, Any]
     """Your DeepSpeed configuration: a path, or the mapping itself. Trial 0 measures it."""
+    ds_config_notation: dict[str, str] = Field(default_factory=dict)
+    """How numbers are written in it, by JSON pointer; read from its file, not yours to give."""
     workload: WorkloadSection = WorkloadSection()
     hardware: HardwareSection = HardwareSection()
     space: SpaceChanges = SpaceChanges()
@@ -214,7 +216,7 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
             f"lists and mappings (put a date into quotes, and let no anchor refer to itself)"
         ) from error
     campaign = parse(data, where=str(path))
-    return campaign.model_copy(update={"ds_config": _ds_config(campaign)})
+    return campaign.model_copy(update={"ds_config": _ds_config(campaign), "ds_config_notation": _notation(campaign)})
 
 
 def parse(data: Mapping[str, Any], *, where: str) -> Campaign:
@@ -378,6 +380,8 @@ def summary(stored: StoredStudy) -> StudySummary:
         objective=objective_of(campaign),
         hardware=hardware,
         is_running=controller_is_alive(stored.attribute("controller")),
+        ds_config=_ds_config(campaign),
+        ds_config_notation=campaign.ds_config_notation,
     )
 
 
@@ -442,6 +446,13 @@ def _ds_config(campaign: Campaign) -> dict[str, Any]:
     if isinstance(campaign.ds_config, dict):
         return campaign.ds_config
     return config_file.read(_path(campaign, campaign.ds_config))
+
+
+def _notation(campaign: Campaign) -> dict[str, str]:
+    """How the user's file writes numbers; a mapping in the campaign itself has none left."""
+    if isinstance(campaign.ds_config, dict):
+        return campaign.ds_config_notation
+    return config_file.notation_of(_path(campaign, campaign.ds_config).read_text(encoding="utf-8-sig"))
 
 
 def _path(campaign: Campaign, text: str) -> Path:

@@ -5,6 +5,7 @@ Keys that are not searched come out exactly as they went in; only dotted keys in
 
 from autotune.ds_config.building import build, complete
 from autotune.ds_config.files import parse, read, write
+from autotune.ds_config.notation import notation_of, render
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     LEARNING_RATE,
@@ -28,9 +29,11 @@ __all__ = [
     "check_stage",
     "complete",
     "get",
+    "notation_of",
     "parse",
     "precision_of",
     "read",
+    "render",
     "settings_of",
     "without_auto",
     "write",
