@@ -5,7 +5,7 @@ Keys that are not searched come out exactly as they went in; only dotted keys in
 
 from autotune.ds_config.building import build, complete
 from autotune.ds_config.files import parse, read, write
-from autotune.ds_config.notation import notation_of, render
+from autotune.ds_config.notation import notation_of, notation_of_yaml, render
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     LEARNING_RATE,
@@ -30,6 +30,7 @@ __all__ = [
     "complete",
     "get",
     "notation_of",
+    "notation_of_yaml",
     "parse",
     "precision_of",
     "read",

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import hjson
+import yaml
 
 _INDENT = "  "
+_LINE = 100
+"""A list of numbers or texts that is longer than this takes a line for each."""
 
 
 def notation_of(text: str) -> dict[str, str]:
@@ -28,7 +31,12 @@ def notation_of(text: str) -> dict[str, str]:
             data = hjson.loads(text, parse_float=_Literal, parse_int=_Literal)
         except (ValueError, RecursionError, IndexError, OverflowError):
             return {}
-    return {pointer: literal for pointer, literal in _literals(data, "") if _is_unusual(literal)}
+    return {place: literal for place, literal in _literals(data, "") if _is_unusual(literal)}
+
+
+def notation_of_yaml(node: yaml.Node | None) -> dict[str, str]:
+    """Return the same of a configuration that stands in a YAML file, as `yaml.compose` returns it."""
+    return {place: literal for place, literal in _yaml_literals(node, "") if _is_unusual(literal)}
 
 
 def render(config: Mapping[str, Any], notation: Mapping[str, str] | None = None) -> str:
@@ -79,29 +87,49 @@ def _literals(value: Any, place: str) -> Iterator[tuple[str, str]]:
             yield from _literals(inner, f"{place}/{index}")
 
 
+def _yaml_literals(node: yaml.Node | None, place: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, inner in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield from _yaml_literals(inner, f"{place}/{_escaped(key.value)}")
+    elif isinstance(node, yaml.SequenceNode):
+        for index, inner in enumerate(node.value):
+            yield from _yaml_literals(inner, f"{place}/{index}")
+    elif isinstance(node, yaml.ScalarNode) and node.tag in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:int"):
+        yield place, str(node.value)
+
+
 def _is_unusual(literal: str) -> bool:
+    value = _value_of(literal)
+    return value is not None and json.dumps(value) != literal
+
+
+def _value_of(literal: str) -> int | float | None:
+    """Return the number that a literal is in JSON; None where it is none (1_000 in YAML, say)."""
     try:
-        return json.dumps(json.loads(literal)) != literal
-    except ValueError:  # more digits than Python reads, or a notation of hjson's own
-        return False
+        value = json.loads(literal)
+    except ValueError:
+        return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _rendered(value: Any, place: str, notation: Mapping[str, str], indent: str) -> str:
     inner = indent + _INDENT
     if isinstance(value, Mapping) and value:
-        members = (
+        members = [
             f"{inner}{json.dumps(str(key))}: {_rendered(member, f'{place}/{_escaped(str(key))}', notation, inner)}"
             for key, member in value.items()
-        )
+        ]
         return "{\n" + ",\n".join(members) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and value:
         members = [_rendered(member, f"{place}/{index}", notation, inner) for index, member in enumerate(value)]
-        if any(isinstance(member, Mapping | list | tuple) for member in value):
+        is_long = sum(map(len, members)) > _LINE
+        if is_long or any(isinstance(member, Mapping | list | tuple) for member in value):
             return "[\n" + ",\n".join(inner + member for member in members) + f"\n{indent}]"
         return f"[{', '.join(members)}]"
     literal = notation.get(place)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return literal if literal is not None and is_number and json.loads(literal) == value else json.dumps(value)
+    return literal if literal is not None and is_number and _value_of(literal) == value else json.dumps(value)
 
 
 def _ordered(value: Any, template: Any) -> Any:

@@ -47,7 +47,7 @@ def rendition(summary: StudySummary, trial: Trial, consumer: Consumer) -> Rendit
     if consumer is Consumer.HUGGING_FACE:
         return _for_hugging_face(summary, trial, config, auto=auto, unknown=unknown, overlaid=overlaid)
     if consumer is Consumer.ACCELERATE:
-        return _for_accelerate(summary, trial, config, unknown=unknown, overlaid=overlaid)
+        return _for_accelerate(summary, config, unknown=unknown, overlaid=overlaid)
     _leave_out(config, _BATCH, but=_batch_keys_needed(summary, trial, overlaid))
     return Rendition(
         config=_in_order(config, summary),
@@ -65,11 +65,7 @@ def _for_hugging_face(
     unknown: tuple[str, ...],
     overlaid: frozenset[str],
 ) -> Rendition:
-    """Shared keys "auto", their values as flags.
-
-    Micro-batch and accumulation are always in the file: accelerate, under the Trainer, takes a missing accumulation
-    for 1 (`DeepSpeedPlugin.__post_init__`), whatever TrainingArguments say.
-    """
+    """Shared keys "auto", their values as flags; the Trainer hands the file on to accelerate."""
     flags = hugging_face.flags_of(config)
     notes: list[str] = []
     rates = {config_file.get(config, key) for key in (config_file.LEARNING_RATE, hugging_face.PEAK_LEARNING_RATE)}
@@ -78,9 +74,9 @@ def _for_hugging_face(
             f"{config_file.LEARNING_RATE} and {hugging_face.PEAK_LEARNING_RATE} differ in your file, which Hugging "
             f"Face's Trainer refuses: --learning_rate is the schedule's peak, which is what was trained with"
         )
-    if _searches(summary, trial, config_file.ACTIVATION_CHECKPOINTING):
+    if _checkpointing_is_told(summary, trial):
         flags[hugging_face.ACTIVATION_CHECKPOINTING_FLAG] = trial.activation_checkpointing
-    _leave_out(config, (_TRAIN_BATCH,), but={_TRAIN_BATCH} & summary.ds_config.keys())
+    _complete_for_accelerate(config, summary)
     for dotted in hugging_face.shared(config):
         _put(config, dotted, "auto")
     for dotted in auto:
@@ -95,10 +91,10 @@ def _for_hugging_face(
             )
     filled = [dotted for dotted in hugging_face.FILLED if config_file.get(config, dotted) == "auto"]
     if filled:
-        ran_with = [f"{dotted} {_known(trial.measurement, dotted) or 'at its default'}" for dotted in filled]
+        known = [f"{name} {_known(trial.measurement, name)}" for name in filled if _known(trial.measurement, name)]
         notes.append(
-            f'{_list(filled)} {_verb(filled, "stays", "stay")} "auto": the Trainer fills in its own values. The trials '
-            f"ran with {_list(ran_with)}; write that instead to run what was measured"
+            f'{_list(filled)} {_verb(filled, "stays", "stay")} "auto", and the Trainer fills in its own values; the '
+            f"trials ran with DeepSpeed's defaults{f' ({_list(known)})' if known else ''}"
         )
     dropped = tuple(key for key in unknown if key not in hugging_face.FLAGS and key not in hugging_face.FILLED)
     return Rendition(
@@ -110,26 +106,25 @@ def _for_hugging_face(
 
 
 def _for_accelerate(
-    summary: StudySummary, trial: Trial, config: dict[str, Any], *, unknown: tuple[str, ...], overlaid: frozenset[str]
+    summary: StudySummary, config: dict[str, Any], *, unknown: tuple[str, ...], overlaid: frozenset[str]
 ) -> Rendition:
     """Concrete numbers, and a YAML that points at them.
 
-    accelerate fills the file only where it is "auto", so numbers win over the script's. It wants a `zero_optimization`
-    block, takes a missing accumulation for 1 and multiplies with the micro-batch, so these are always there
-    (`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py, `_prepare_deepspeed` in accelerator.py). Beside
-    a configuration file its YAML may hold none of the keys that the file has too, `mixed_precision` among them:
-    `_deepspeed_config_checks` refuses them.
+    accelerate fills in the file only what is "auto", so its numbers win over the script's. Beside a configuration file
+    the YAML may hold none of the keys that the file has too, `mixed_precision` among them: `_deepspeed_config_checks`
+    in accelerate/utils/dataclasses.py refuses them.
     """
-    _leave_out(config, (_TRAIN_BATCH,), but={_TRAIN_BATCH} & summary.ds_config.keys())
-    config.setdefault("zero_optimization", {"stage": 0})
-    notes = [
+    _complete_for_accelerate(config, summary)
+    batch = (
         f"your script's DataLoader must give micro-batches of {config[MICRO_BATCH]}: the file says so, and accelerate "
-        f"doesn't change your DataLoader",
+        f"doesn't change your DataLoader"
+    )
+    optimizer = "the optimizer is in the file, so your script makes `accelerate.utils.DummyOptim` in its place"
+    trainer = (
         "if your script is built on Hugging Face's Trainer, take --for hf instead: it refuses a file that says other "
-        "numbers than its TrainingArguments",
-    ]
-    if config.get("optimizer"):
-        notes.insert(1, "the optimizer is in the file, so your script makes `accelerate.utils.DummyOptim` in its place")
+        "numbers than its TrainingArguments"
+    )
+    notes = (batch, optimizer, trainer) if config.get("optimizer") else (batch, trainer)
     return Rendition(
         config=_in_order(config, summary),
         # Plain integers where accelerate calculates with them.
@@ -152,10 +147,21 @@ def _overlaid(summary: StudySummary, trial: Trial) -> frozenset[str]:
     return frozenset((*settings, *(_PEAKS if config_file.LEARNING_RATE in settings else ())))
 
 
-def _searches(summary: StudySummary, trial: Trial, name: str) -> bool:
-    """Whether the user must be told of a setting that lies in the script: it is searched, fixed, or on."""
-    on = trial.activation_checkpointing or (summary.baseline is not None and summary.baseline.activation_checkpointing)
-    return name in summary.space.names or name in summary.space.fixed or on
+def _checkpointing_is_told(summary: StudySummary, trial: Trial) -> bool:
+    """Whether the user must be told of activation checkpointing: it is searched, fixed, or on in one of the two."""
+    name, baseline = config_file.ACTIVATION_CHECKPOINTING, summary.baseline
+    is_on = trial.activation_checkpointing or (baseline is not None and baseline.activation_checkpointing)
+    return is_on or name in summary.space.names or name in summary.space.fixed
+
+
+def _complete_for_accelerate(config: dict[str, Any], summary: StudySummary) -> None:
+    """Leave what accelerate needs, and of the rest of the batch triple what the user has.
+
+    accelerate wants a `zero_optimization` block, takes a missing accumulation for 1 and multiplies with the micro-batch
+    (`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py, `_prepare_deepspeed` in accelerator.py).
+    """
+    _leave_out(config, (_TRAIN_BATCH,), but={_TRAIN_BATCH} & summary.ds_config.keys())
+    config.setdefault("zero_optimization", {"stage": 0})
 
 
 def _with_known(trial: Trial, auto: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -229,10 +235,11 @@ def _in_order(config: Mapping[str, Any], summary: StudySummary) -> dict[str, Any
 def _left_out(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
         return ()
-    return (
+    note = (
         f'{_list(names)} {_verb(names, "was", "were")} "auto" in your file and no trial set a value: left out, so that '
-        f"DeepSpeed's default applies, as it did in the trials",
+        f"DeepSpeed's default applies, as it did in the trials"
     )
+    return (note,)
 
 
 def _verb(names: tuple[str, ...] | list[str], one: str, many: str) -> str:
