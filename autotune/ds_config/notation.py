@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import hjson
 import yaml
@@ -42,8 +42,9 @@ def notation_of_yaml(node: yaml.Node | None) -> dict[str, str]:
 def render(config: Mapping[str, Any], notation: Mapping[str, str] | None = None) -> str:
     """Return a configuration as JSON, its numbers by the notation where they still have the value that it says.
 
-    Any notation of a whole number is good where DeepSpeed wants an int: it is read by pydantic, which takes 5e8 for
-    500000000 (`DeepSpeedConfigModel` in deepspeed/runtime/config_utils.py).
+    Any notation of a whole number is good where DeepSpeed wants an int: it reads the file with hjson, which makes ints
+    of whole numbers below 1e10, and passes it to pydantic, which takes larger ones (`DeepSpeedConfig` in
+    deepspeed/runtime/config.py, `DeepSpeedConfigModel` in config_utils.py).
 
     Args:
         config: what to write, in its own order.
@@ -69,11 +70,19 @@ def ordered_like(config: Mapping[str, Any], template: Mapping[str, Any]) -> dict
     return {key: _ordered(config[key], template.get(key)) for key in keys}
 
 
-@dataclass(frozen=True, slots=True)
-class _Literal:
-    """A number as it is written."""
+class _Literal(float):
+    """A number that knows how it is written."""
 
     text: str
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __abs__(self) -> float:
+        """Infinite: hjson makes plain ints of whole numbers whose size is below 1e10, and forgets the literal."""
+        return math.inf
 
 
 def _literals(value: Any, place: str) -> Iterator[tuple[str, str]]:
