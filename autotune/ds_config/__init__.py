@@ -5,7 +5,8 @@ Keys that are not searched come out exactly as they went in; only dotted keys in
 
 from autotune.dotted import get, leaves
 from autotune.ds_config.building import as_sent, build, complete, overlay
-from autotune.ds_config.files import as_base64, as_text, parse, read, write
+from autotune.ds_config.files import as_base64, parse, read, write
+from autotune.ds_config.notation import notation_of, notation_of_yaml, render
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     AUTO,
@@ -31,17 +32,19 @@ __all__ = [
     "STAGE",
     "as_base64",
     "as_sent",
-    "as_text",
     "build",
     "check_stage",
     "complete",
     "get",
     "keys_of",
     "leaves",
+    "notation_of",
+    "notation_of_yaml",
     "overlay",
     "parse",
     "precision_of",
     "read",
+    "render",
     "settings_of",
     "without_auto",
     "write",

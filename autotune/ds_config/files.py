@@ -11,6 +11,7 @@ from typing import Any
 import hjson
 
 from autotune import whole_file
+from autotune.ds_config.notation import render
 from autotune.errors import ConfigError
 
 
@@ -53,21 +54,21 @@ def parse(text: str, *, source: str) -> dict[str, Any]:
     return data
 
 
-def write(config: Mapping[str, Any], path: Path) -> None:
+def write(config: Mapping[str, Any], path: Path, *, notation: Mapping[str, str] | None = None) -> None:
     """Write a configuration as JSON, whole or not at all.
+
+    Args:
+        config: what to write, in its own order.
+        path: of the file.
+        notation: how the user wrote numbers (`notation_of`).
 
     Raises:
         ConfigError: when the file can't be written.
     """
     try:
-        whole_file.write(as_text(config), path)
+        whole_file.write(render(config, notation), path)
     except OSError as error:
         raise ConfigError(f"can't write {path}: {error}") from error
-
-
-def as_text(config: Mapping[str, Any]) -> str:
-    """Return a configuration as the JSON text of its file."""
-    return json.dumps(config, indent=2) + "\n"
 
 
 def as_base64(config: Mapping[str, Any]) -> str:
