@@ -18,7 +18,7 @@ IGNORED_WITH_A_FILE = (
     "zero3_save_16bit_model",
     "mixed_precision",
 )
-"""accelerate ends where one of them stands beside a file: `_deepspeed_config_checks` in accelerate/utils/dataclasses.py."""
+"""accelerate ends where one stands beside a file: `_deepspeed_config_checks` in accelerate/utils/dataclasses.py."""
 _STAGE = 2
 """accelerate's default: `DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py."""
 

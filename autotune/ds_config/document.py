@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Document:
     not_json: str = ""
     """Why readers of strict JSON (Hugging Face's, accelerate's) refuse the text; empty where they take it."""
     not_json_line: int = 1
+    is_argument: bool = False
+    """Whether it came as an argument, and there is no file."""
 
     def line(self, path: KeyPath) -> int:
         """Return the line of a key, or of the block that it is in."""
@@ -64,7 +66,8 @@ def load(argument: str) -> Document:
         is_there = False
     decoded = None if is_there else _decoded(path.name)
     if decoded is not None:
-        return _of_text(decoded, source=f"base64:{path.name[:12]}", is_base64=True)
+        found = _of_text(decoded, source=f"base64:{path.name[:12]}...", is_base64=True)
+        return replace(found, is_argument=True)
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
@@ -103,6 +106,10 @@ def _document(parsed: Parsed, source: str, form: Form, *, why: str, line: int) -
     if not isinstance(parsed.data, dict):
         kind = type(parsed.data).__name__
         raise ConfigError(f"ds_config: {source} holds a {kind}; it must hold one mapping of DeepSpeed keys")
+    try:
+        json.dumps((parsed.data, [twice.again for twice in parsed.duplicates]), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"ds_config: {source} holds half a character ({error.object[error.start]!r})") from error
     return Document(
         source=source,
         form=form,

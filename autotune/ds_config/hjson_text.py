@@ -107,13 +107,21 @@ class _Reader:
         return bare
 
     def _block(
-        self, state: tuple[str, int], _e: Any, _s: Any, scan: _Scan, _h: Any, _p: Any, _m: Any = None, bare: bool = False
+        self,
+        state: tuple[str, int],
+        _e: Any,
+        _s: Any,
+        scan: _Scan,
+        _h: Any,
+        _p: Any,
+        _m: Any = None,
+        *bare: bool,
     ) -> tuple[dict[str, Any], int]:
         """`hjson.decoder.JSONObject`, which calls it with these arguments in this order."""
         text, end = state
         block: dict[str, Any] = {}
         character, end = decoder.getNext(text, end)
-        if not bare and character == "}":
+        if not any(bare) and character == "}":
             return block, end + 1
         while True:
             start = end
@@ -126,9 +134,9 @@ class _Reader:
             character, end = decoder.getNext(text, end)
             if character == ",":
                 character, end = decoder.getNext(text, end + 1)
-            if bare and not character:
+            if any(bare) and not character:
                 return block, end
-            if not bare and character == "}":
+            if not any(bare) and character == "}":
                 return block, end + 1
 
     def _member(self, block: dict[str, Any], key: str, start: int, end: int, scan: _Scan) -> int:
