@@ -166,12 +166,11 @@ def _summary(report: Report, *, fix: bool, copy: Path | None) -> Text:
 
 
 def _print_left(console: Console, report: Report, copy: Path) -> None:
-    count = sum(finding.is_mended for finding in report.findings)
-    mended = ", ".join(finding.key or finding.code for finding in report.findings if finding.is_mended)
-    write(console, Padding(Text.assemble(("wrote ", "muted"), str(copy), f": {count} mended: {mended}"), (0, 0, 0, 2)))
+    mended = ", ".join(_printable(finding.key) or finding.code for finding in report.mended)
+    write(console, Padding(Text.assemble(("wrote ", "muted"), str(copy), f"; mended: {mended}"), (0, 0, 0, 2)))
     left = [finding for finding in report.left if finding.severity is not Severity.NOTE]
     if left:
-        told = ", ".join(f"{finding.severity} {finding.key or finding.code}" for finding in left)
+        told = ", ".join(f"{finding.severity} {_printable(finding.key) or finding.code}" for finding in left)
         write(console, Padding(Text.assemble(("left: ", "muted"), told), (0, 0, 0, 2)))
 
 

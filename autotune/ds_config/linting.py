@@ -37,6 +37,8 @@ class Report:
     """Why it can't be read; there are no findings then."""
     after: Document | None = None
     """The configuration as `--fix` writes it; None where nothing can be mended."""
+    mended: tuple[Finding, ...] = ()
+    """What `--fix` does, in order: the mended ones among `findings`, and those that came to light by mending them."""
     left: tuple[Finding, ...] = ()
     """What is left to say about `after`."""
 
@@ -70,7 +72,7 @@ def check(
     """Check a configuration that has been read."""
     subject = Subject(document=document, target=target, ranks=ranks, deepspeed=deepspeed or installed_deepspeed())
     findings = _findings(subject)
-    after, left = _mend(subject, findings)
+    after, done, left = _mend(subject, findings)
     has_errors = any(finding.severity is Severity.ERROR for finding in findings)
     if not has_errors:
         is_silent = all(finding.severity is Severity.NOTE for finding in findings)
@@ -78,7 +80,7 @@ def check(
     else:
         is_mended = after is not None and all(finding.severity is not Severity.ERROR for finding in left)
         verdict = Verdict.MENDED if is_mended else Verdict.REFUSED
-    return Report(source=document.source, verdict=verdict, findings=findings, after=after, left=left)
+    return Report(source=document.source, verdict=verdict, findings=findings, after=after, mended=done, left=left)
 
 
 def _findings(subject: Subject) -> tuple[Finding, ...]:
@@ -94,11 +96,14 @@ def _is_unwritable(finding: Finding, form: Form) -> bool:
     return finding.code == "not-finite" and form is not Form.ACCELERATE
 
 
-def _mend(subject: Subject, findings: tuple[Finding, ...]) -> tuple[Document | None, tuple[Finding, ...]]:
+def _mend(
+    subject: Subject, findings: tuple[Finding, ...]
+) -> tuple[Document | None, tuple[Finding, ...], tuple[Finding, ...]]:
     """Take the findings' steps, again and again until none is left."""
     document, after = subject.document, None
+    done: list[Finding] = []
     if any(_is_unwritable(finding, document.form) for finding in findings):
-        return None, ()
+        return None, (), ()
     for _ in range(_MOST_ROUNDS):
         steps = [step for finding in findings for step in finding.mend]
         if not steps:
@@ -107,6 +112,7 @@ def _mend(subject: Subject, findings: tuple[Finding, ...]) -> tuple[Document | N
         data = mended(document.data, steps)
         if data == document.data and not any(isinstance(step, Rewrite) for step in steps):
             break
+        done += [finding for finding in findings if finding.mend]
         after = document = replace(document, data=data, form=form, duplicates=(), not_json="", not_json_line=1)
         findings = _findings(replace(subject, document=document))
-    return after, findings if after is not None else ()
+    return after, tuple(done), findings if after is not None else ()
