@@ -15,10 +15,10 @@ DEEPSPEED = "0.19.8"
 HEAD = """\
 # Real configuration files
 
-What `autotune lint` says of {count} files from public repositories, for DeepSpeed {deepspeed} and without saying who reads
-them (`--for`) or on how many ranks (`--ranks`). The files, with their origin and licences, are in
-[tests/data/ds_configs](../tests/data/ds_configs/README.md). `python docs/make_ds_configs.py` writes this page, and a test
-holds it against the rules.
+What `autotune lint` says of {count} files from public repositories, for DeepSpeed {deepspeed}, not knowing who reads
+them (`--for`) and on how many ranks (`--ranks`). The files, with their origin and licences, are in
+[tests/data/ds_configs](../tests/data/ds_configs/README.md). `python docs/make_ds_configs.py` writes this page, and a
+test holds it against the rules.
 
 - **accepted**: loads as it is; values `"auto"` are for Hugging Face's Trainer or accelerate to fill in.
 - **accepted with warnings**: loads, and something in it has no effect or has an old name.

@@ -35,6 +35,8 @@ class Kind:
     """boolean, integer, number, text, list, mapping, any or choice."""
     nullable: bool
     choices: tuple[str | int, ...] = ()
+    is_any_case: bool = False
+    """Whether a choice may be written in capitals, or not in capitals."""
     low: float = -math.inf
     is_low_allowed: bool = True
     high: float = math.inf
@@ -55,7 +57,9 @@ class Kind:
     def fits(self, value: Any) -> bool:
         """Whether a value (not null) is of this kind."""
         if self.choices:
-            return not isinstance(value, bool) and any(value == choice for choice in self.choices)
+            written = value.lower() if self.is_any_case and isinstance(value, str) else value
+            known = [str(choice).lower() for choice in self.choices] if self.is_any_case else self.choices
+            return not isinstance(value, bool) and any(written == choice for choice in known)
         match self.name:
             case "boolean":
                 return isinstance(value, bool)
@@ -151,7 +155,9 @@ def _block(entries: Mapping[str, Any]) -> Block:
     return Block(unknown=Unknown(own.rstrip("?")), nullable=own.endswith("?"), keys=keys)
 
 
-_SPEC = re.compile(r"(?P<name>[^ ?]+)(?P<null>\?)?(?: (?P<bound>>=?-?\d+|\d+\.\.\d+))?(?: = (?P<other>\w+))?")
+_SPEC = re.compile(
+    r"(?P<any_case>~)?(?P<name>[^ ?]+)(?P<null>\?)?(?: (?P<bound>>=?-?\d+|\d+\.\.\d+))?(?: = (?P<other>\w+))?"
+)
 
 
 def _kind(spec: str) -> Kind:
@@ -169,6 +175,7 @@ def _kind(spec: str) -> Kind:
         name="choice" if choices else name,
         nullable=found["null"] is not None,
         choices=choices,
+        is_any_case=found["any_case"] is not None,
         low=low,
         is_low_allowed=not bound.startswith(">") or bound.startswith(">="),
         high=high,

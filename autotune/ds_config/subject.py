@@ -62,6 +62,8 @@ class Subject:
             value = known.read(value)
         if value is None or not known.fits(value):
             return None
+        if known.is_any_case and isinstance(value, str):
+            return next(choice for choice in known.choices if str(choice).lower() == value.lower())
         whole = known.name == "integer" or (known.choices and isinstance(known.choices[0], int))
         return int(value) if whole else value
 

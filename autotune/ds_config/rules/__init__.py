@@ -50,6 +50,7 @@ DEEPSPEED: tuple[Rule, ...] = (
     optimizers.max_grad_norm,
     optimizers.untested_with_zero,
     optimizers.lamb_with_static_scale,
+    optimizers.scheduler_type,
     optimizers.scheduler_params,
     offload.optimizer_offload,
     offload.parameter_offload,

@@ -75,7 +75,7 @@ def _product(train: int, micro: int | None, accumulation: int | None, ranks: int
 
 
 def _wrong(subject: Subject, train: int, micro: int | None, accumulation: int | None, ranks: int) -> Finding:
-    steps = accumulation or max(1, train // (micro or 1) // ranks)
+    steps = accumulation or (max(1, train // micro // ranks) if micro else 1)
     size = micro or max(1, train // ranks // steps)
     triples = nearest(train, size, steps, ranks)
     shown = ", ".join(f"{triple} x {ranks}" for triple in triples)

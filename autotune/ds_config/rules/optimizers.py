@@ -29,8 +29,7 @@ def optimizer_type(subject: Subject) -> Iterator[Finding]:
             yield subject.find(Severity.ERROR, "removed", _TYPE, rule=rule, fix="use Adam, AdamW or Lamb")
         return
     same = [other for other in known["torch"] if other.lower() == name.strip().lower()]
-    names = [*known["deepspeed"], *known["torch"]]
-    near = same or difflib.get_close_matches(name, names, n=1, cutoff=0.7)
+    near = same or _near(name, [*known["deepspeed"], *known["torch"]])
     fix = f"did you mean {near[0]}?" if near else f"DeepSpeed has {', '.join(known['deepspeed'])}, and torch.optim's"
     mend: tuple[Step, ...] = (Put(path=_TYPE, value=same[0]),) if same else ()
     rule = "is neither DeepSpeed's nor torch.optim's: the file loads, the engine fails"
@@ -86,6 +85,22 @@ def lamb_with_static_scale(subject: Subject) -> Iterator[Finding]:
         yield subject.find(Severity.ERROR, "lamb-scale", path, rule=rule, fix="write 0, or remove it")
 
 
+def scheduler_type(subject: Subject) -> Iterator[Finding]:
+    """`_scheduler_from_config` in deepspeed/runtime/engine.py: DeepSpeed's own, or torch's."""
+    path = ("scheduler", "type")
+    name = subject.raw(*path)
+    known = [*schema.data()["schedulers"], *schema.data()["torch_schedulers"]]
+    if not isinstance(name, str) or name in known:
+        return
+    same = [other for other in known if other.lower() == name.strip().lower()]
+    near = same or _near(name, known)
+    own = ", ".join(schema.data()["schedulers"])
+    fix = f"did you mean {near[0]}?" if near else f"DeepSpeed has {own}, and torch's"
+    mend: tuple[Step, ...] = (Put(path=path, value=same[0]),) if same else ()
+    rule = "is neither DeepSpeed's nor torch's schedule: the file loads, the engine fails"
+    yield subject.find(Severity.ERROR, "scheduler", path, rule=rule, fix=fix, mend=mend)
+
+
 def scheduler_params(subject: Subject) -> Iterator[Finding]:
     """The constructors in deepspeed/runtime/lr_schedules.py; another argument is a TypeError when the engine starts."""
     name, params = subject.raw("scheduler", "type"), subject.raw("scheduler", "params")
@@ -109,6 +124,11 @@ def scheduler_params(subject: Subject) -> Iterator[Finding]:
     if name in ("WarmupDecayLR", "WarmupCosineLR") and "total_num_steps" not in params:
         rule = f"{name} needs total_num_steps: the file loads, the engine fails"
         yield subject.find(Severity.ERROR, "scheduler", ("scheduler", "params"), rule=rule, fix="add total_num_steps")
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    by_lower = {other.lower(): other for other in known}
+    return [by_lower[near] for near in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)]
 
 
 def _lower(names: list[str]) -> set[str]:

@@ -107,6 +107,7 @@ print("ANSWER" + json.dumps({
                        *("zero_optimization." + key for key in config._REMOVED_ZERO_CONFIG_KEYS)]),
     "optimizers": sorted(config.DEEPSPEED_OPTIMIZERS),
     "torch": sorted(name for name, one in vars(torch.optim).items() if inspect.isclass(one) and name != "Optimizer"),
+    "torch_schedulers": sorted(set(torch.optim.lr_scheduler.__all__) - {"LRScheduler"}),
     "tested": sorted({one.__name__ for one in zero_utils.ZERO_SUPPORTED_OPTIMIZERS}),
     "schedulers": {
         name: sorted(set(inspect.signature(getattr(lr_schedules, name)).parameters) - {"optimizer"})
@@ -184,6 +185,7 @@ def test_lists_are_deepspeeds(installed):
     assert {name for name in installed["torch"] if name.lower() not in ours} == set(data["optimizers"]["torch"])
     for name in data["optimizers"]["tested_with_zero"]:
         assert name == "Muon" or any(name in one for one in installed["tested"]), name
+    assert data["torch_schedulers"] == installed["torch_schedulers"]
     assert {name: sorted(known) for name, known in data["schedulers"].items()} == installed["schedulers"]
     assert sorted(block("expert_parallel").keys) == installed["expert_parallel"]
     assert set(block("autotuning").keys) >= set(installed["autotuning"])
