@@ -47,13 +47,14 @@ def not_finite(subject: Subject) -> Iterator[Finding]:
 
 def _null(subject: Subject, path: KeyPath, known: Kind | Block) -> Finding:
     what = str(known) if isinstance(known, Kind) else "a block"
+    is_head = subject.document.form is Form.ACCELERATE and len(path) == 1  # without it, it may be accelerate's no more
     return subject.find(
         Severity.ERROR,
         "null",
         path,
         rule=f"null is not read as missing; it must be {what}",
-        fix="remove the key, so that its default applies",
-        mend=(Drop(path=path),),
+        fix="write a value" if is_head else "remove the key, so that its default applies",
+        mend=() if is_head else (Drop(path=path),),
     )
 
 

@@ -112,6 +112,7 @@ def check_laws(path, target, ranks):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(FILES[0], [("insert", 0, b"\xef\xbb\xbf")], None, None)
+@example(FILES[-1].with_name("huggingface__trl__deepspeed_zero3.yaml"), [("cut", 20, None)], None, None)
 @example(FILES[0], [("insert", 0, b"\xff\xfe")], None, None)
 @example(FILES[0], [("insert", 2, b'"\\ud800": 1, ')], None, None)
 @given(
