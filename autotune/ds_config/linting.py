@@ -42,11 +42,6 @@ class Report:
     left: tuple[Finding, ...] = ()
     """What is left to say about `after`."""
 
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings that are errors."""
-        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
-
 
 def lint(
     argument: str, *, target: Target | None = None, ranks: int | None = None, deepspeed: str | None = None

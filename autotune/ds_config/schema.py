@@ -11,8 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-import yaml
-
+from autotune.ds_config import yaml_text
 from autotune.ds_config.hjson_text import KeyPath
 
 _OWN = "_"
@@ -129,7 +128,7 @@ def walk(data: Mapping[str, Any], block: Block, path: KeyPath = ()) -> Walk:
 def data() -> Mapping[str, Any]:
     """Return the whole data file."""
     text = files("autotune.ds_config").joinpath("keys.yaml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+    loaded: dict[str, Any] = yaml_text.Loader(text).get_single_data()
     return loaded
 
 

@@ -110,9 +110,9 @@ def installed_deepspeed() -> str:
         return str(schema.data()["deepspeed"])
 
 
-def is_after(version: str, other: str) -> bool:
-    """Whether a version comes after another."""
-    return _numbers(version) > _numbers(other)
+def is_before(version: str, other: str) -> bool:
+    """Whether a version comes before another."""
+    return _numbers(version) < _numbers(other)
 
 
 def _numbers(version: str) -> list[int]:

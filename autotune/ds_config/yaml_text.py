@@ -11,7 +11,8 @@ from autotune.errors import ConfigError
 
 _AT_MOST_NODES = 10_000
 """Aliases can make a short text endless; an accelerate configuration has some dozens."""
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The fast one, where PyYAML was built with libyaml."""
 
 
 def parse(text: str, *, source: str) -> Parsed:
@@ -22,7 +23,7 @@ def parse(text: str, *, source: str) -> Parsed:
     """
     try:
         reader = _Reader(source)
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=Loader)
         data = {} if root is None else reader.value(root, ())
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise ConfigError(f"ds_config: {source} is not valid YAML: {' '.join(str(error).split())}") from error

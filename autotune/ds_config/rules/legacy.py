@@ -9,22 +9,23 @@ from autotune.ds_config import schema
 from autotune.ds_config.findings import Drop, Finding, Put, Rename, Severity, Step
 from autotune.ds_config.hjson_text import KeyPath
 from autotune.ds_config.schema import Kind
-from autotune.ds_config.subject import Subject, is_after
+from autotune.ds_config.subject import Subject, is_before
 
 
 def removed(subject: Subject) -> Iterator[Finding]:
     """`_reject_removed_config_keys` in deepspeed/runtime/config.py; any value, even false, is refused."""
-    known = schema.data()["removed"]
+    known, refusing = schema.data()["removed"], schema.data()["deepspeed"]
     for dotted, reason in known["keys"].items():
         path = tuple(dotted.split("."))
         if not subject.has(*path):
             continue
-        if is_after(subject.deepspeed, known["accepted"]):
+        if not is_before(subject.deepspeed, refusing):
             rule = f"DeepSpeed {subject.deepspeed} refuses this key: {reason} (DeepSpeed#8489)"
             fix, mend = "remove it; what it did is gone with it", (Drop(path=path),)
             yield subject.find(Severity.ERROR, "removed", path, rule=rule, fix=fix, mend=mend)
         else:
-            rule = f"DeepSpeed {subject.deepspeed} takes it, {schema.data()['deepspeed']} doesn't: {reason}"
+            taking = subject.deepspeed if is_before(subject.deepspeed, known["accepted"]) else known["accepted"]
+            rule = f"DeepSpeed {taking} takes it, {refusing} doesn't: {reason}"
             yield subject.find(Severity.WARNING, "removed", path, rule=rule, fix="do without it before you upgrade")
 
 

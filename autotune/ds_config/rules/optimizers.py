@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from autotune.ds_config import schema
 from autotune.ds_config.findings import Drop, Finding, Put, Rename, Severity, Step
-from autotune.ds_config.subject import Subject, is_after
+from autotune.ds_config.subject import Subject, is_before
 
 _TYPE = ("optimizer", "type")
 _GRAD_NORM = ("optimizer", "params", "max_grad_norm")
@@ -21,7 +21,7 @@ def optimizer_type(subject: Subject) -> Iterator[Finding]:
         return
     removed = schema.data()["removed"]
     if name.lower() in _lower(removed["optimizers"]):
-        if is_after(subject.deepspeed, removed["accepted"]):
+        if not is_before(subject.deepspeed, schema.data()["deepspeed"]):
             rule = (
                 f"DeepSpeed {subject.deepspeed} has no 1-bit optimizers any more (DeepSpeed#8489): "
                 f"the file loads, the engine fails"

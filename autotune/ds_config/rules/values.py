@@ -23,8 +23,9 @@ _SEARCHED = (
 
 def wrong_values(subject: Subject) -> Iterator[Finding]:
     """Every known key's value against its type; "auto" has a rule of its own."""
+    is_accelerates = subject.document.form is Form.ACCELERATE
     for path, value, known, block in schema.walk(subject.document.data, subject.schema):
-        if known is None or (value == "auto" and isinstance(known, Kind)):
+        if known is None or (value == "auto" and isinstance(known, Kind) and not is_accelerates):
             continue
         if value is None:
             if not known.nullable:

@@ -226,7 +226,14 @@ def test_removed_keys_are_told_by_the_installed_version():
     (old,) = findings({"amp": {"enabled": True}}, deepspeed="0.16.2")
     assert old.severity is WARNING
     assert "0.16.2 takes it, 0.19.8 doesn't" in old.rule
+    (newer,) = findings({"amp": {"enabled": True}}, deepspeed="0.19.7")  # nobody has looked which of these took it
+    assert "0.19.5 takes it, 0.19.8 doesn't" in newer.rule
     assert findings({"optimizer": {"type": "OneBitAdam"}}, deepspeed="0.16.2") == ()
+
+
+def test_accelerate_fills_in_no_auto_of_its_own_keys(tmp_path):
+    (found,) = yaml_findings(tmp_path, "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: auto}\n")
+    assert (found.severity, found.rule) == (ERROR, "must be one of 0, 1, 2, 3")
 
 
 @pytest.mark.parametrize(
