@@ -1,4 +1,4 @@
-"""DeepSpeed configuration files: read one, say what it sets, lay a trial's settings over it, write it.
+"""DeepSpeed configuration files: read one, check it, say what it sets, lay a trial's settings over it, write it.
 
 Keys that are not searched come out exactly as they went in; only dotted keys in `settings` are touched.
 """
@@ -6,6 +6,8 @@ Keys that are not searched come out exactly as they went in; only dotted keys in
 from autotune.dotted import get, leaves
 from autotune.ds_config.building import as_sent, build, complete, overlay
 from autotune.ds_config.files import as_base64, parse, read, write
+from autotune.ds_config.findings import Finding, Severity, Target
+from autotune.ds_config.linting import Report, Verdict, lint
 from autotune.ds_config.notation import notation_of, notation_of_yaml, render
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
@@ -30,6 +32,11 @@ __all__ = [
     "PRECISION",
     "SHARED_BY_TRAINER",
     "STAGE",
+    "Finding",
+    "Report",
+    "Severity",
+    "Target",
+    "Verdict",
     "as_base64",
     "as_sent",
     "build",
@@ -38,6 +45,7 @@ __all__ = [
     "get",
     "keys_of",
     "leaves",
+    "lint",
     "notation_of",
     "notation_of_yaml",
     "overlay",

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.ds_config.settings import LEARNING_RATE, get, precision_of
+from autotune.dotted import get
+from autotune.ds_config.settings import LEARNING_RATE, precision_of
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Value
 
