@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,12 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from autotune import ds_config as config_file
 from autotune import hardware as hardware_detection
-from autotune.command import words_of
+from autotune import launchers, scripts
+from autotune.command import CommandTemplate, words_of
 from autotune.errors import CampaignError, ConfigError, StudyError
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
 from autotune.evaluators.protocol import Evaluator
 from autotune.evaluators.recorded import RecordedEvaluator
+from autotune.evaluators.script import ScriptEvaluator
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.hardware import Hardware
 from autotune.objective import Objective
@@ -63,6 +66,11 @@ class WorkloadSection(_Section):
     that the script really feeds are compared with the configuration."""
     activation_checkpointing: bool = False
     """Whether your training recomputes activations today; the baseline is measured so."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in listings."""
+        return self.function if self.command is None else shlex.join(self.command)
 
     @field_validator("command", mode="before")
     @classmethod
@@ -119,7 +127,8 @@ class ObjectiveSection(_Section):
 class DeadlinesSection(_Section):
     """Seconds that each stage of a trial may take."""
 
-    launch_s: float = Deadlines().launch_s
+    launch_s: float | None = None
+    """Until the ranks meet; by default 120 for a function, and 600 for a command: scripts often load data first."""
     rendezvous_s: float = Deadlines().rendezvous_s
     initialize_s: float = Deadlines().initialize_s
     first_step_s: float = Deadlines().first_step_s
@@ -141,6 +150,7 @@ class RecordedSection(_Section):
     """A file written by `autotune trials STUDY --format json`."""
 
 
+SCRIPT_LAUNCH_S = 600.0
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
 """Of a study: it is a folder of logs too, and a word on the command line."""
 
@@ -217,6 +227,22 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     return campaign.model_copy(update={"ds_config": _ds_config(campaign)})
 
 
+def with_command(campaign: Campaign, words: Sequence[str], *, directory: str) -> Campaign:
+    """Return the campaign with a training command instead of its workload.
+
+    Args:
+        campaign: what else there is to say.
+        words: the command.
+        directory: where it runs.
+
+    Raises:
+        CampaignError: when the command can't be used.
+    """
+    kept = campaign.workload.model_dump(exclude={"function", "arguments", "command", "directory"})
+    workload = {**kept, "command": tuple(words), "directory": directory}
+    return parse({**campaign.model_dump(), "workload": workload}, where="the command line")
+
+
 def parse(data: Mapping[str, Any], *, where: str) -> Campaign:
     """Check a campaign that is already a mapping.
 
@@ -236,7 +262,15 @@ def hardware_of(campaign: Campaign) -> Hardware:
         ResourceError: when it asks for a GPU and there is none.
     """
     wanted = campaign.hardware
-    return hardware_detection.detect(ranks=wanted.ranks, accelerator=wanted.accelerator)
+    ranks = wanted.ranks
+    if campaign.workload.command is not None:
+        starts = launchers.recognise(campaign.workload.command, directory=_directory(campaign)).ranks
+        if ranks is not None and starts is not None and ranks != starts:
+            raise CampaignError(
+                f"hardware.ranks: got {ranks}, but workload.command starts {starts}; leave hardware.ranks out"
+            )
+        ranks = ranks or starts
+    return hardware_detection.detect(ranks=ranks, accelerator=wanted.accelerator)
 
 
 def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -247,7 +281,25 @@ def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any]
     """
     concrete, auto = config_file.without_auto(_ds_config(campaign))
     config_file.check_stage(concrete)
+    command = command_of(campaign)
+    if command is not None:
+        concrete = scripts.start_of(command, concrete)
     return config_file.complete(concrete, world_size=hardware.ranks), auto
+
+
+def command_of(campaign: Campaign) -> CommandTemplate | None:
+    """Return the campaign's training command; None where a function is trained."""
+    words = campaign.workload.command
+    if words is None:
+        return None
+    return scripts.template_of(words, _ds_config(campaign), directory=_directory(campaign))
+
+
+def checkpoints_at_start(campaign: Campaign) -> bool:
+    """Return whether the user's training recomputes activations today."""
+    command = command_of(campaign)
+    said = scripts.checkpoints_at_start(command) if command is not None else None
+    return campaign.workload.activation_checkpointing if said is None else said
 
 
 def space_of(campaign: Campaign, hardware: Hardware) -> SearchSpace:
@@ -259,8 +311,10 @@ def space_of(campaign: Campaign, hardware: Hardware) -> SearchSpace:
     """
     config, _ = start_config(campaign, hardware)
     start = config_file.settings_of(config)
-    start[config_file.ACTIVATION_CHECKPOINTING] = campaign.workload.activation_checkpointing
-    space = build(campaign.space, hardware, start=start)
+    start[config_file.ACTIVATION_CHECKPOINTING] = checkpoints_at_start(campaign)
+    command = command_of(campaign)
+    unavailable = {} if command is None else scripts.unavailable(command, _ds_config(campaign))
+    space = build(campaign.space, hardware, start=start, unavailable=unavailable)
     if config_file.LEARNING_RATE in space.names and not isinstance(config.get("optimizer"), dict):
         raise ConfigError(
             f"{config_file.LEARNING_RATE} is searched, but the DeepSpeed configuration has no optimizer block; "
@@ -348,7 +402,7 @@ def study(
         _refuse_other_hardware(stored, hardware, hardware_of(campaign))
     space = space_of(campaign, hardware)
     config, _ = start_config(campaign, hardware)
-    checkpointing = campaign.workload.activation_checkpointing
+    checkpointing = checkpoints_at_start(campaign)
     return Study(
         stored=stored,
         space=space,
@@ -371,7 +425,7 @@ def summary(stored: StoredStudy) -> StudySummary:
         name=stored.name,
         searcher=stored.attribute("searcher") or campaign.searcher,
         evaluator=campaign.evaluator,
-        workload=campaign.workload.function,
+        workload=campaign.workload.name,
         trials=tuple(stored.trials()),
         trial_budget=stored.attribute("trial_budget") or campaign.trials,
         space=space_of(campaign, hardware),
@@ -390,6 +444,22 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
         if campaign.recorded.path is None:
             raise CampaignError("recorded.path: missing; give a file written by autotune trials STUDY --format json")
         return RecordedEvaluator(path=str(_path(campaign, campaign.recorded.path)))
+    device: Literal["cpu", "cuda"] = "cuda" if hardware.accelerator == "cuda" else "cpu"
+    command = command_of(campaign)
+    if command is not None:
+        return ScriptEvaluator(
+            command=command,
+            directory=_directory(campaign),
+            environment=campaign.workload.environment,
+            world_size=hardware.ranks,
+            device=device,
+            own_config=_ds_config(campaign),
+            searched=space_of(campaign, hardware).names,
+            counts_samples=campaign.workload.batch_dimension == "first",
+            run_directory=str(run_directory(campaign, study_name)),
+            deadlines=_deadlines(campaign),
+            memory_limit_bytes=campaign.hardware.memory_limit_bytes,
+        )
     return DeepSpeedEvaluator(
         workload=WorkloadReference(
             function=campaign.workload.function,
@@ -397,11 +467,22 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
             python_path=(campaign.folder,),
         ),
         ranks=hardware.ranks,
-        device="cuda" if hardware.accelerator == "cuda" else "cpu",
+        device=device,
         run_directory=str(run_directory(campaign, study_name)),
-        deadlines=Deadlines(**campaign.deadlines.model_dump()),
+        deadlines=_deadlines(campaign),
         memory_limit_bytes=campaign.hardware.memory_limit_bytes,
     )
+
+
+def _deadlines(campaign: Campaign) -> Deadlines:
+    given = campaign.deadlines.model_dump()
+    if given["launch_s"] is None:
+        given["launch_s"] = Deadlines().launch_s if campaign.workload.command is None else SCRIPT_LAUNCH_S
+    return Deadlines(**given)
+
+
+def _directory(campaign: Campaign) -> str:
+    return os.path.abspath(_path(campaign, campaign.workload.directory))
 
 
 def run_directory(campaign: Campaign, study_name: str) -> Path:
@@ -414,17 +495,19 @@ def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: S
     kind = campaign.runner or ("ray" if evaluator.ranks else "inline")
     listener: StageListener = on_stage or ignore_stage
     gpus_per_rank = 1 if hardware.accelerator == "cuda" else 0
+    # A command starts all its ranks on one host, which gets what they all need.
+    ranks_per_host = hardware.ranks if campaign.workload.command is not None else 1
     if kind == "inline":
         return InlineRunner(evaluator, on_stage=listener)
     if kind == "local":
-        return LocalRunner(evaluator, gpus_per_rank=gpus_per_rank, on_stage=listener)
+        return LocalRunner(evaluator, gpus_per_rank=gpus_per_rank * ranks_per_host, on_stage=listener)
     from autotune.runners.ray_runner import RayRunner
 
     return RayRunner(
         evaluator,
         address=campaign.ray_address,
-        cpus_per_rank=campaign.hardware.cpus_per_rank,
-        gpus_per_rank=gpus_per_rank,
+        cpus_per_rank=campaign.hardware.cpus_per_rank * ranks_per_host,
+        gpus_per_rank=gpus_per_rank * ranks_per_host,
         on_stage=listener,
     )
 

@@ -139,6 +139,14 @@ class Measurement:
     effective_config: Mapping[str, Any] = field(default_factory=dict)
     """What the engine runs, as it reports it."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    loss_source: str = "held-out"
+    """'training' where the losses before and after are a script's own training losses, each taken before the step that
+    trains on its samples."""
+    trained_parameters: int | None = None
+    """Parameters that require a gradient; None where they were not counted."""
+    total_parameters: int | None = None
+    remarks: tuple[str, ...] = ()
+    """What the user should know about how it was measured."""
 
     @property
     def convergence_per_second(self) -> float:
@@ -243,7 +251,8 @@ def _known(cls: type, data: Mapping[str, Any], *, without: tuple[str, ...] = ())
 
 def _measurement(data: Mapping[str, Any]) -> Measurement:
     known = _known(Measurement, data)
-    known["peak_memory_bytes"] = tuple(known.get("peak_memory_bytes", ()))
+    for name in ("peak_memory_bytes", "remarks"):
+        known[name] = tuple(known.get(name, ()))
     return Measurement(**known)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from autotune.study import refuse_if_controlled
 def launch(
     path: Path,
     *,
+    training: Sequence[str] = (),
     searcher: str | None,
     trials: int | None,
     name: str | None,
@@ -39,6 +41,8 @@ def launch(
 ) -> int:
     """Make a study from a campaign file and run it; return the exit code."""
     loaded = campaigns.load(path, overrides)
+    if training:
+        loaded = campaigns.with_command(loaded, training, directory=os.getcwd())
     campaign = configured(loaded, searcher=searcher, trials=trials, url=url, ray_address=ray_address)
     with opened(campaign.storage, must_exist=False) as storage:
         stored = create(campaign, storage, name=name or campaign.name)

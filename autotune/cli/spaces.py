@@ -28,9 +28,10 @@ def print_space(path: Path, *, overrides: Sequence[str], form: Format) -> int:
     hardware = campaigns.hardware_of(campaign)
     space = campaigns.space_of(campaign, hardware)
     config, _ = campaigns.start_config(campaign, hardware)
-    start = Start.of(config, space, activation_checkpointing=campaign.workload.activation_checkpointing)
+    checkpointing = campaigns.checkpoints_at_start(campaign)
+    start = Start.of(config, space, activation_checkpointing=checkpointing)
     settings = config_file.settings_of(config)
-    settings[config_file.ACTIVATION_CHECKPOINTING] = campaign.workload.activation_checkpointing
+    settings[config_file.ACTIVATION_CHECKPOINTING] = checkpointing
     rows = [_row(dimension, settings) for dimension in space.dimensions]
     omitted = [{"name": out.name, "level": out.level, "reason": out.reason} for out in space.left_out]
     if form is Format.JSON:

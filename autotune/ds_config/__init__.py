@@ -3,16 +3,19 @@
 Keys that are not searched come out exactly as they went in; only dotted keys in `settings` are touched.
 """
 
-from autotune.ds_config.building import build, complete
-from autotune.ds_config.files import parse, read, write
+from autotune.dotted import get, leaves
+from autotune.ds_config.building import as_sent, build, complete, overlay
+from autotune.ds_config.files import as_base64, as_text, parse, read, write
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
+    AUTO,
     LEARNING_RATE,
     OFFLOAD,
     PRECISION,
+    SHARED_BY_TRAINER,
     STAGE,
     check_stage,
-    get,
+    keys_of,
     precision_of,
     settings_of,
     without_auto,
@@ -20,14 +23,22 @@ from autotune.ds_config.settings import (
 
 __all__ = [
     "ACTIVATION_CHECKPOINTING",
+    "AUTO",
     "LEARNING_RATE",
     "OFFLOAD",
     "PRECISION",
+    "SHARED_BY_TRAINER",
     "STAGE",
+    "as_base64",
+    "as_sent",
+    "as_text",
     "build",
     "check_stage",
     "complete",
     "get",
+    "keys_of",
+    "leaves",
+    "overlay",
     "parse",
     "precision_of",
     "read",

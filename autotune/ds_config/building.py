@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from autotune.ds_config.settings import ACTIVATION_CHECKPOINTING, LEARNING_RATE, OFFLOAD, PRECISION, get
+from autotune.dotted import get, leaves
+from autotune.ds_config.settings import (
+    ACTIVATION_CHECKPOINTING,
+    AUTO,
+    LEARNING_RATE,
+    OFFLOAD,
+    PRECISION,
+)
 from autotune.errors import ConfigError
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Value
 
+BATCH_TRIPLE = ("train_batch_size", MICRO_BATCH, ACCUMULATION)
 _OFFLOADED = {"none": (), "optimizer": ("optimizer",), "optimizer_and_parameters": ("optimizer", "param")}
 
 
@@ -26,6 +34,18 @@ def build(config: Mapping[str, Any], settings: Mapping[str, Value], *, world_siz
     Raises:
         ConfigError: when a setting has no place in the configuration.
     """
+    built = overlay(config, settings)
+    if MICRO_BATCH in settings or ACCUMULATION in settings:
+        built.pop("train_batch_size", None)
+    return complete(built, world_size=world_size)
+
+
+def overlay(config: Mapping[str, Any], settings: Mapping[str, Value]) -> dict[str, Any]:
+    """Return `config` with `settings` laid over it, as `build` does, the batch triple left as it comes.
+
+    Raises:
+        ConfigError: when a setting has no place in the configuration.
+    """
     built: dict[str, Any] = copy.deepcopy(dict(config))
     for name, value in settings.items():
         if name == PRECISION:
@@ -36,9 +56,34 @@ def build(config: Mapping[str, Any], settings: Mapping[str, Value], *, world_siz
             _set_learning_rate(built, value)
         elif name != ACTIVATION_CHECKPOINTING:
             _set(built, name, value)
-    if MICRO_BATCH in settings or ACCUMULATION in settings:
-        built.pop("train_batch_size", None)
-    return complete(built, world_size=world_size)
+    return built
+
+
+def as_sent(
+    concrete: Mapping[str, Any], own: Mapping[str, Any], *, searched: Collection[str], passed: Collection[str]
+) -> dict[str, Any]:
+    """Return a trial's configuration as a user's script is to read it.
+
+    What the user's file leaves to the script ("auto", which Hugging Face's Trainer and accelerate fill in) stays so,
+    but for searched keys that the command doesn't pass: they get their number. Of the batch triple only what the
+    user's file has, or what is searched, is written.
+
+    Args:
+        concrete: the whole configuration of the trial.
+        own: the user's.
+        searched: dotted keys that the search decides.
+        passed: dotted keys that reach the script as arguments.
+    """
+    sent = copy.deepcopy(dict(concrete))
+    for name in BATCH_TRIPLE:
+        if name not in own and name not in searched:
+            sent.pop(name, None)
+    for key, value in leaves(own).items():
+        block = key.rpartition(".")[0]
+        has_place = not block or isinstance(get(sent, block), Mapping)
+        if value == AUTO and has_place and not (key in searched and key not in passed):
+            _set(sent, key, AUTO)
+    return sent
 
 
 def complete(config: Mapping[str, Any], *, world_size: int) -> dict[str, Any]:
@@ -47,8 +92,7 @@ def complete(config: Mapping[str, Any], *, world_size: int) -> dict[str, Any]:
     Raises:
         ConfigError: when two or three given values don't go together; the message has the equation.
     """
-    names = ("train_batch_size", MICRO_BATCH, ACCUMULATION)
-    train, micro, accumulation = (_batch_number(config, name) for name in names)
+    train, micro, accumulation = (_batch_number(config, name) for name in BATCH_TRIPLE)
     if train is not None and micro is not None and accumulation is None:
         accumulation = train // (micro * world_size)
     elif train is not None and micro is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,9 +60,22 @@ def write(config: Mapping[str, Any], path: Path) -> None:
         ConfigError: when the file can't be written.
     """
     try:
-        whole_file.write(json.dumps(config, indent=2) + "\n", path)
+        whole_file.write(as_text(config), path)
     except OSError as error:
         raise ConfigError(f"can't write {path}: {error}") from error
+
+
+def as_text(config: Mapping[str, Any]) -> str:
+    """Return a configuration as the JSON text of its file."""
+    return json.dumps(config, indent=2) + "\n"
+
+
+def as_base64(config: Mapping[str, Any]) -> str:
+    """Return a configuration as DeepSpeed's `--deepspeed_config` takes it in place of a path.
+
+    See `DeepSpeedConfig.__init__` in deepspeed/runtime/config.py: urlsafe base64 of the JSON text.
+    """
+    return base64.urlsafe_b64encode(json.dumps(config).encode()).decode()
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.dotted import get, leaves
 from autotune.errors import ConfigError
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Value
@@ -16,18 +17,18 @@ ACTIVATION_CHECKPOINTING = "activation_checkpointing"
 STAGE = "zero_optimization.stage"
 LEARNING_RATE = "optimizer.params.lr"
 
+AUTO = "auto"
+"""What Hugging Face's Trainer and accelerate fill in; DeepSpeed itself doesn't know it."""
+SHARED_BY_TRAINER = (MICRO_BATCH, ACCUMULATION, LEARNING_RATE)
+"""Searched keys that have an argument of the script beside them, in Hugging Face's TrainingArguments: it refuses a
+configuration that says another value (`HfTrainerDeepSpeedConfig` in transformers/integrations/deepspeed.py)."""
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    PRECISION: ("fp16.enabled", "bf16.enabled"),
+    OFFLOAD: ("zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device"),
+    ACTIVATION_CHECKPOINTING: (),
+}
 _DEFAULTS: Mapping[str, Value] = {STAGE: 0, MICRO_BATCH: 1, ACCUMULATION: 1}
 """DeepSpeed's defaults: deepspeed/runtime/zero/config.py, deepspeed/runtime/constants.py."""
-
-
-def get(config: Mapping[str, Any], dotted: str) -> Any:
-    """Return the value of a dotted key, or None where it (or a block above it) is missing."""
-    value: Any = config
-    for part in dotted.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Value]:
@@ -37,8 +38,8 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Value]:
     known: see `complete`. Values "auto" are not settings and are left out.
     """
     settings: dict[str, Value] = dict(_DEFAULTS)
-    for dotted, value in _leaves(config):
-        if isinstance(value, bool | int | float | str) and value != "auto":
+    for dotted, value in leaves(config).items():
+        if isinstance(value, bool | int | float | str) and value != AUTO:
             settings[dotted] = int(value) if isinstance(value, float) and _is_count(dotted, value) else value
     # DeepSpeed's default depends on the stage: `overlap_comm_valid` in deepspeed/runtime/zero/config.py.
     settings.setdefault("zero_optimization.overlap_comm", settings[STAGE] == 3)
@@ -77,7 +78,7 @@ def without_auto(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, 
     def strip(block: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         kept: dict[str, Any] = {}
         for key, value in block.items():
-            if value == "auto":
+            if value == AUTO:
                 gone.append(prefix + key)
             else:
                 kept[key] = strip(value, f"{prefix}{key}.") if isinstance(value, Mapping) else copy.deepcopy(value)
@@ -86,14 +87,9 @@ def without_auto(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, 
     return strip(config, ""), tuple(gone)
 
 
-def _leaves(block: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in block.items():
-        if isinstance(value, Mapping):
-            found += _leaves(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", value))
-    return found
+def keys_of(name: str) -> tuple[str, ...]:
+    """Return the DeepSpeed keys that a dimension of the search space decides."""
+    return _KEYS.get(name, (name,))
 
 
 def _is_count(dotted: str, value: float) -> bool:

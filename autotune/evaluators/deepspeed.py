@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,17 +10,12 @@ from typing import Literal
 
 from autotune.errors import CampaignError
 from autotune.evaluators import op_cache
+from autotune.evaluators.attempts import Attempts
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.protocol import RankCommand, RankHost
-from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment
-from autotune.evaluators.supervision import Supervision, Verdict, log_paths, with_final_logs
+from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, folder_name
 from autotune.trials import Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
-
-ADDRESS_ATTEMPTS = 3
-DELIVERED_GRACE_S = 2.0
-"""A rank that delivered its result has this long to leave by itself."""
-CLEANUP = "cleanup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,42 +54,14 @@ class DeepSpeedEvaluator:
     ) -> Outcome:
         if len(hosts) != self.ranks:
             raise CampaignError(f"hosts: got {len(hosts)}; this evaluator runs {self.ranks} ranks, one on each host")
-        for _ in range(ADDRESS_ATTEMPTS):
-            verdict, outcome = self._attempt(request, hosts=hosts, progress=progress, cancelled=cancelled)
-            if not verdict.address_in_use:
-                break
-        return outcome
-
-    def _attempt(
-        self,
-        request: TrialRequest,
-        *,
-        hosts: Sequence[RankHost],
-        progress: Callable[[Stage], None],
-        cancelled: Callable[[], bool],
-    ) -> tuple[Verdict, Outcome]:
-        supervision = Supervision(
-            hosts=hosts, request=request, deadlines=self.deadlines, progress=progress, cancelled=cancelled
+        attempts = Attempts(
+            request=request,
+            commands=lambda address, port: [
+                self._command(request, rank=rank, address=address, port=port) for rank in range(self.ranks)
+            ],
+            deadlines=self.deadlines,
         )
-        try:
-            address, port = hosts[0].reserve_address()
-            for rank, host in enumerate(hosts):
-                host.start(self._command(request, rank=rank, address=address, port=port))
-            verdict = supervision.run()
-            decided_s = time.monotonic()
-            if verdict.measurement is not None:
-                _let_leave(hosts)
-        finally:
-            reports = [host.stop() for host in hosts]
-        ended_s = time.monotonic()
-        outcome = Outcome(
-            measurement=verdict.measurement,
-            failure=with_final_logs(verdict.failure, reports) if verdict.failure else None,
-            duration_s=ended_s - supervision.started_s,
-            stage_s={**supervision.stage_s, CLEANUP: ended_s - decided_s},
-            logs=log_paths(reports),
-        )
-        return verdict, outcome
+        return attempts.run(hosts=hosts, progress=progress, cancelled=cancelled)
 
     def _command(self, request: TrialRequest, *, rank: int, address: str, port: int) -> RankCommand:
         assignment = RankAssignment(
@@ -106,8 +72,7 @@ class DeepSpeedEvaluator:
             device=self.device,
             collective_timeout_s=self.deadlines.collective_timeout_s,
         )
-        trial = f"trial-{request.number:05d}" + (f"-repeat-{request.repeat:03d}" if request.repeat else "")
-        directory = Path(self.run_directory).absolute() / trial / f"rank{rank}"
+        directory = Path(self.run_directory).absolute() / folder_name(request) / f"rank{rank}"
         return RankCommand(
             rank=rank,
             argv=("-P", "-m", "autotune.evaluators.rank_worker"),
@@ -134,9 +99,3 @@ class DeepSpeedEvaluator:
         if op_cache.ROOT_VARIABLE in os.environ:
             environment[op_cache.ROOT_VARIABLE] = os.environ[op_cache.ROOT_VARIABLE]
         return environment
-
-
-def _let_leave(hosts: Sequence[RankHost]) -> None:
-    deadline_s = time.monotonic() + DELIVERED_GRACE_S
-    while time.monotonic() < deadline_s and any(host.poll().running for host in hosts):
-        time.sleep(0.02)

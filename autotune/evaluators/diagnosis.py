@@ -15,6 +15,7 @@ from autotune.evaluators.rank_files import RankResult
 from autotune.trials import Failure, FailureKind, Stage
 
 MIB = 1024 * 1024
+_ORDER = list(Stage)
 
 
 class Cause(IntEnum):
@@ -28,7 +29,9 @@ class Cause(IntEnum):
     """It is gone without a word, by SIGKILL."""
     DIED = 3
     """It is gone without a word, otherwise; a broken connection can do this."""
-    FOLLOWED_A_PEER = 4
+    ASKED_TO_END = 4
+    """It is gone by SIGTERM: launchers send it to the ranks that are left when one has failed."""
+    FOLLOWED_A_PEER = 5
     """It reported a broken connection to another rank."""
 
 
@@ -59,7 +62,8 @@ def rank_failure(rank: int, report: RankReport, result: RankResult | None) -> Ra
             f"(`dmesg` tells). Take a smaller micro-batch, a higher ZeRO stage or a smaller model"
         )
         return _of(rank, report, Cause.KILLED, FailureKind.OUT_OF_MEMORY, reason)
-    return _of(rank, report, Cause.DIED, FailureKind.CRASH, f"rank {rank} {_ending(report.exit_code)}")
+    cause = Cause.ASKED_TO_END if report.exit_code == -signal.SIGTERM else Cause.DIED
+    return _of(rank, report, cause, FailureKind.CRASH, f"rank {rank} {_ending(report.exit_code)}")
 
 
 def most_telling(failures: Sequence[RankFailure | None]) -> RankFailure | None:
@@ -68,20 +72,25 @@ def most_telling(failures: Sequence[RankFailure | None]) -> RankFailure | None:
     return min(known, key=lambda failure: failure.cause, default=None)
 
 
-def timeout(*, stages: Sequence[Stage], rank: int, limit_s: float, report: RankReport) -> Failure:
-    """Return the failure of a trial in which `rank` overstayed its stage."""
+def timeout(*, stages: Sequence[Stage], rank: int, limit_s: float, reports: Sequence[RankReport]) -> Failure:
+    """Return the failure of a trial in which `rank` overstayed its stage; a rank in an earlier one held it up."""
     stage = stages[rank]
-    elsewhere = ", ".join(f"rank {i}: {other.value}" for i, other in enumerate(stages) if i != rank)
-    others = f" (the others: {elsewhere})" if elsewhere else ""
+    behind = min(range(len(stages)), key=lambda other: _ORDER.index(stages[other]))
+    if _ORDER.index(stages[behind]) < _ORDER.index(stage):
+        slow = f"rank {rank} waited {limit_s:g} s in stage '{stage.value}' for rank {behind}, which was still in stage "
+        reason = f"{slow}'{stages[behind].value}'; the log shows how far it came"
+    else:
+        elsewhere = ", ".join(f"rank {i}: {other.value}" for i, other in enumerate(stages) if i != rank)
+        others = f" (the others: {elsewhere})" if elsewhere else ""
+        reason = (
+            f"rank {rank} was still in stage '{stage.value}' after {limit_s:g} s{others}; its log shows how far it came"
+        )
     return Failure(
         kind=FailureKind.TIMEOUT,
-        reason=(
-            f"rank {rank} was still in stage '{stage.value}' after {limit_s:g} s{others}; its log shows how far it "
-            f"came. If it was only slow, raise deadlines.{stage.value}_s"
-        ),
-        stage=stage,
-        rank=rank,
-        log_tail=report.log_tail,
+        reason=f"{reason}. If it was only slow, raise deadlines.{stage.value}_s",
+        stage=stages[behind],
+        rank=behind,
+        log_tail=reports[behind].log_tail,
     )
 
 

@@ -44,7 +44,15 @@ class RankReport:
     """Resident size at which the host killed the process for its memory limit; None: it did not."""
 
 
-class RankHost(Protocol):
+class Watched(Protocol):
+    """What can be asked how one rank does."""
+
+    def poll(self) -> RankReport:
+        """Say how the rank's process does; cheap."""
+        ...
+
+
+class RankHost(Watched, Protocol):
     """A place for one rank's process: a bundle of a placement group, or a slot on this machine.
 
     Called by one thread at a time. A host runs one process at a time, and serves any number of trials in turn.
@@ -56,10 +64,6 @@ class RankHost(Protocol):
 
     def start(self, command: RankCommand) -> None:
         """Start the process in a process group of its own, tied to the host's life."""
-        ...
-
-    def poll(self) -> RankReport:
-        """Say how the process does; cheap."""
         ...
 
     def stop(self) -> RankReport:

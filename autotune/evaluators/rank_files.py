@@ -38,9 +38,8 @@ class RankAssignment:
         """Read what `to_text` wrote."""
         data: dict[str, Any] = json.loads(text)
         request, workload = data.pop("request"), data.pop("workload")
-        budget = Budget(**request.pop("budget"))
         workload["python_path"] = tuple(workload["python_path"])
-        return cls(request=TrialRequest(budget=budget, **request), workload=WorkloadReference(**workload), **data)
+        return cls(request=request_from_json(request), workload=WorkloadReference(**workload), **data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +69,13 @@ class RankResult:
             follows_a_peer=data["follows_a_peer"],
             address_in_use=data["address_in_use"],
         )
+
+
+def folder_name(request: TrialRequest) -> str:
+    """Return the name of a trial's folder in the run directory; each repeat has one of its own."""
+    return f"trial-{request.number:05d}" + (f"-repeat-{request.repeat:03d}" if request.repeat else "")
+
+
+def request_from_json(data: Mapping[str, Any]) -> TrialRequest:
+    """Return the request that `dataclasses.asdict` made plain data of."""
+    return TrialRequest(**{**data, "budget": Budget(**data["budget"])})

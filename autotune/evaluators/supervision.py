@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankHost, RankReport
+from autotune.evaluators.protocol import RankReport, Watched
 from autotune.evaluators.rank_files import RankResult
 from autotune.trials import Failure, FailureKind, Measurement, Stage, TrialRequest
 
@@ -32,11 +32,13 @@ class Verdict:
 class Supervision:
     """Watches the ranks of one attempt; `run` blocks until it is decided."""
 
-    hosts: Sequence[RankHost]
+    hosts: Sequence[Watched]
     request: TrialRequest
     deadlines: Deadlines
     progress: Callable[[Stage], None]
     cancelled: Callable[[], bool]
+    slack_s: float = 0.0
+    """Added to every deadline: for ranks that are supervised on their own node as well."""
     started_s: float = field(default_factory=time.monotonic)
     stage_s: dict[str, float] = field(default_factory=dict)
     """Wall time by stage; a stage ends for the trial when the last rank leaves it."""
@@ -114,8 +116,8 @@ class Supervision:
             limit_s = self.deadlines.limit_s(
                 self._stages[rank], request=self.request, ranks=len(self.hosts), first_step_s=first_step_s
             )
-            if reports[rank].running and now_s - self._entered_s[rank] > limit_s:
-                failure = diagnosis.timeout(stages=self._stages, rank=rank, limit_s=limit_s, report=reports[rank])
+            if reports[rank].running and now_s - self._entered_s[rank] > limit_s + self.slack_s:
+                failure = diagnosis.timeout(stages=self._stages, rank=rank, limit_s=limit_s, reports=reports)
                 return Verdict(failure=failure)
         return None
 

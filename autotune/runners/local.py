@@ -22,18 +22,18 @@ class LocalRunner:
 
     Args:
         evaluator: what measures a trial.
-        gpus_per_rank: 1 gives each rank a GPU of its own, 0 leaves the ranks what this process sees.
+        gpus_per_rank: each rank gets so many GPUs of its own; 0 leaves the ranks what this process sees.
         on_stage: called with (trial number, stage) as trials enter their stages, from the trial's thread.
 
     Raises:
-        ResourceError: when `gpus_per_rank` is neither.
+        ResourceError: when `gpus_per_rank` is below 0.
     """
 
     slots = 1
 
     def __init__(self, evaluator: Evaluator, *, gpus_per_rank: int = 0, on_stage: StageListener = ignore_stage) -> None:
-        if gpus_per_rank not in (0, 1):
-            raise ResourceError(f"gpus_per_rank: got {gpus_per_rank}; the runner local gives a rank 0 or 1 GPU")
+        if gpus_per_rank < 0:
+            raise ResourceError(f"gpus_per_rank: got {gpus_per_rank}; it must be 0 or more")
         self._evaluator = evaluator
         self._gpus_per_rank = gpus_per_rank
         self._pool = SlotPool(evaluator, on_stage=on_stage)
@@ -44,9 +44,11 @@ class LocalRunner:
         Raises:
             ResourceError: when there are fewer GPUs than ranks that want one.
         """
-        gpus = _gpus(self._evaluator.ranks) if self._gpus_per_rank else [None] * self._evaluator.ranks
+        each, ranks = self._gpus_per_rank, self._evaluator.ranks
+        gpus = _gpus(ranks * each)
         self._evaluator.prepare(ds_configs, progress)
-        self._pool.add([RankProcess(gpu=gpu) for gpu in gpus])
+        shares = [",".join(gpus[rank * each : (rank + 1) * each]) for rank in range(ranks)]
+        self._pool.add([RankProcess(gpu=share or None) for share in shares])
 
     def submit(self, request: TrialRequest) -> None:
         """Start a trial.
@@ -65,13 +67,15 @@ class LocalRunner:
         self._pool.close(cancel=cancel)
 
 
-def _gpus(ranks: int) -> list[str | None]:
+def _gpus(wanted: int) -> list[str]:
+    if wanted == 0:
+        return []
     count = hardware.detect(accelerator="cuda").device_count
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     gpus = [str(index) for index in range(count)] if visible is None else [name for name in visible.split(",") if name]
-    if len(gpus) < ranks:
+    if len(gpus) < wanted:
         raise ResourceError(
-            f"gpus_per_rank: got 1 for {ranks} ranks, and this machine shows {len(gpus)} GPU(s) "
-            f"(CUDA_VISIBLE_DEVICES={visible!r}, {count} built in); use at most {len(gpus)} rank(s)"
+            f"gpus_per_rank: {wanted} GPUs are wanted, and this machine shows {len(gpus)} "
+            f"(CUDA_VISIBLE_DEVICES={visible!r}, {count} built in); use fewer ranks"
         )
-    return list(gpus[:ranks])
+    return gpus[:wanted]

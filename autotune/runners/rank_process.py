@@ -12,13 +12,12 @@ from pathlib import Path
 
 import psutil
 
+from autotune.evaluators import processes
 from autotune.evaluators.protocol import RankCommand, RankReport
 from autotune.evaluators.rank_files import LOG_FILE, RESULT_FILE, STAGE_FILE
 from autotune.runners.bounded_log import BoundedLog
 from autotune.trials import Stage
 
-TOKEN_VARIABLE = "AUTOTUNE_RANK_TOKEN"  # noqa: S105 - a mark, not a secret
-"""Marks every process of one rank, so that one which left the process group is found as well."""
 TERM_GRACE_S = 1.5
 KILL_WAIT_S = 5.0
 _STAGES = {stage.value: stage for stage in Stage}
@@ -46,6 +45,7 @@ class RankProcess:
         self._log: BoundedLog | None = None
         self._directory = Path()
         self._token = ""
+        self._segments_before: frozenset[str] = frozenset()
         self._memory_limit_bytes: int | None = None
         self._memory_exceeded_bytes: int | None = None
 
@@ -65,6 +65,7 @@ class RankProcess:
         self._token = uuid.uuid4().hex
         self._memory_limit_bytes = command.memory_limit_bytes
         self._memory_exceeded_bytes = None
+        self._segments_before = processes.shared_memory()
         self._process = subprocess.Popen(
             [sys.executable, *command.argv],
             cwd=self._directory,
@@ -105,7 +106,7 @@ class RankProcess:
         return self.poll()
 
     def _environment(self, command: RankCommand) -> dict[str, str]:
-        environment = {**os.environ, **command.environment, TOKEN_VARIABLE: self._token}
+        environment = {**os.environ, **command.environment, processes.TOKEN_VARIABLE: self._token}
         if self.gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpu
         ranks = int(command.environment.get("WORLD_SIZE", "1"))
@@ -131,13 +132,7 @@ class RankProcess:
             if not _wait(process, TERM_GRACE_S):
                 _signal_group(process.pid, signal.SIGKILL)
                 _wait(process, KILL_WAIT_S)
-        stragglers = _marked(self._token)
-        for straggler in stragglers:
-            try:
-                straggler.kill()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(stragglers, timeout=KILL_WAIT_S)
+        processes.end(self._token, there_before=self._segments_before)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:
@@ -153,17 +148,6 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _marked(token: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(TOKEN_VARIABLE) == token and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another user's
-    return found
 
 
 def _read(path: Path) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import yaml
@@ -35,7 +35,9 @@ def ready_made(name: str) -> SpaceFile:
     return SpaceFile.model_validate(yaml.safe_load(text))
 
 
-def build(changes: SpaceChanges, hardware: Hardware, *, start: Point) -> SearchSpace:
+def build(
+    changes: SpaceChanges, hardware: Hardware, *, start: Point, unavailable: Mapping[str, str] | None = None
+) -> SearchSpace:
     """Return the search space of a study.
 
     Args:
@@ -43,6 +45,7 @@ def build(changes: SpaceChanges, hardware: Hardware, *, start: Point) -> SearchS
         hardware: levels that it can't run are left out, with the reason in `SearchSpace.left_out`.
         start: what the starting configuration says, by dimension name (`autotune.ds_config.settings_of`); a start
             that is no level of its numeric dimension becomes one, so that the search can keep it.
+        unavailable: dimensions that this training can't be searched in, each with the reason.
 
     Raises:
         SpaceError: naming the dimension, the value got and the rule.
@@ -62,6 +65,9 @@ def build(changes: SpaceChanges, hardware: Hardware, *, start: Point) -> SearchS
     for name, description in described.items():
         dimensions[name] = _runnable(description, hardware, left_out)
     _remove(changes, dimensions, left_out)
+    for name, reason in (unavailable or {}).items():
+        if dimensions.pop(name, None) is not None:
+            left_out.append(LeftOut(name=name, level=None, reason=reason))
     _narrow(changes, described, dimensions, hardware)
     for name, value in changes.fix.items():
         if name in described:

@@ -11,6 +11,15 @@ from autotune.cli.options import CampaignFile, Overrides, Quiet, RayAddress, Sto
 
 def launch(
     campaign: CampaignFile,
+    training: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND...]",
+            help="Your training command, instead of the campaign's workload: "
+            "torchrun train.py --deepspeed {config} --lr {optimizer.params.lr=1e-4}.",
+            show_default=False,
+        ),
+    ] = None,
     searcher: Annotated[
         str | None,
         typer.Option(
@@ -37,6 +46,7 @@ def launch(
 
     return start(
         campaign,
+        training=training or (),
         searcher=searcher,
         trials=trials,
         name=study,

@@ -12,6 +12,7 @@ from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.trials import FailureKind
 
+LEARNING_RATE = "optimizer.params.lr"
 OFFLOAD_KEYS = ("offload_optimizer", "offload_param")
 ZERO_KEYS: Mapping[str, str] = {
     "overlap_comm": "overlap_comm",
@@ -68,7 +69,7 @@ def effective_config(engine: Any, world_size: int) -> dict[str, Any]:
         "fp16.enabled": bool(engine.fp16_enabled()),
         "optimizer.type": engine.optimizer_name(),
         "optimizer.class": type(engine.basic_optimizer).__name__,
-        "optimizer.params.lr": group["lr"],
+        LEARNING_RATE: group.get("initial_lr", group["lr"]),  # a scheduler of the script's may warm it up
         "scheduler.type": engine.scheduler_name(),
         "zero_optimization.stage": stage,
     }
@@ -93,8 +94,8 @@ def check_as_sent(ds_config: Mapping[str, Any], effective: Mapping[str, Any]) ->
     differing = []
     for key, got in effective.items():
         sent = _sent(ds_config, key)
-        warming_up = key == "optimizer.params.lr" and effective["scheduler.type"] is not None
-        if sent is not None and sent != "auto" and not warming_up and not _same(sent, got):
+        warming_up = key == LEARNING_RATE and effective["scheduler.type"] is not None
+        if sent is not None and sent != "auto" and not warming_up and not same(sent, got):
             differing.append(f"{key}: sent {sent!r}, the engine runs {got!r}")
     if differing:
         raise TrialFailed(
@@ -111,7 +112,8 @@ def _sent(ds_config: Mapping[str, Any], dotted_key: str) -> Any:
     return value
 
 
-def _same(sent: Any, got: Any) -> bool:
+def same(sent: Any, got: Any) -> bool:
+    """Say whether two values mean the same to DeepSpeed: 5e8 is 500000000, and names don't mind their case."""
     if isinstance(sent, str) or isinstance(got, str):
         return str(sent).strip().lower() == str(got).strip().lower() or _number(sent) == _number(got) is not None
     return bool(sent == got)

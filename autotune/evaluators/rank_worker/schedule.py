@@ -8,12 +8,11 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from autotune.evaluators.step_times import LEAST_TIMED_STEPS, relative_spread
 from autotune.trials import Budget
 
 LOOK_AHEAD_STEPS = 1.5
 """The held-out loss is due when the convergence time is less than this many steps away: just before it is crossed."""
-LEAST_TIMED_STEPS = 3
-"""A budget of seconds or samples shorter than three steps still times three, or there would be no spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +73,7 @@ class Schedule:
     @property
     def spread(self) -> float:
         """Half the interquartile range of the timed steps over their median."""
-        if self.timed_steps < 2:
-            return 0.0
-        first, _, third = statistics.quantiles(self._sorted_s, n=4, method="inclusive")
-        return (third - first) / 2 / self.step_time_s
+        return relative_spread(self._sorted_s)
 
     @property
     def training_time_s(self) -> float:

@@ -20,11 +20,10 @@ from autotune.evaluators.rank_worker.process_group import ProcessGroup
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.evaluators.rank_worker.schedule import Schedule
 from autotune.evaluators.rank_worker.training import BACKWARD, FORWARD, OPTIMIZER, Training
+from autotune.evaluators.step_times import STAGE_3_WARMUP_STEPS
 from autotune.trials import FailureKind, Measurement, Outcome, Stage
 from autotune.workload import TrainingWorkload, WorkloadContext
 
-STAGE_3_WARMUP_STEPS = 4
-"""ZeRO-3 records the order of parameters in its first steps and prefetches only then; four were slower."""
 SETTLING_STEPS = 1
 STAGE_3_SETTLING_STEPS = 2
 SEED_STRIDE = 1_000_003

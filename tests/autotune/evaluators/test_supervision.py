@@ -129,7 +129,10 @@ def test_a_stage_that_takes_too_long_names_the_rank_that_is_behind():
     behind = RankReport(running=True, stage=Stage.RENDEZVOUS, log_tail=("zzz",))
     limits = Deadlines(rendezvous_s=0.1, first_step_s=0.05)
     failure = verdict(Scripted(waiting), Scripted(behind), deadlines=limits).failure
-    assert (failure.kind, failure.stage) == (FailureKind.TIMEOUT, Stage.FIRST_STEP)
+    assert (failure.kind, failure.stage, failure.rank) == (FailureKind.TIMEOUT, Stage.RENDEZVOUS, 1)
+    assert failure.reason.startswith(
+        "rank 0 waited 0.05 s in stage 'first_step' for rank 1, which was still in stage 'rendezvous'"
+    )
     failure = verdict(Scripted(waiting), Scripted(behind), deadlines=Deadlines(rendezvous_s=0.1)).failure
     assert (failure.kind, failure.stage, failure.rank) == (FailureKind.TIMEOUT, Stage.RENDEZVOUS, 1)
     assert failure.reason.startswith(

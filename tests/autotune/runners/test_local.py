@@ -24,9 +24,9 @@ def test_stages_are_told():
     assert told == [(3, Stage.RUN)]
 
 
-def test_two_gpus_for_one_rank_are_refused():
-    with pytest.raises(ResourceError, match="gpus_per_rank: got 2"):
-        LocalRunner(ScriptedEvaluator(ranks=1), gpus_per_rank=2)
+def test_a_number_of_gpus_below_zero_is_refused():
+    with pytest.raises(ResourceError, match="gpus_per_rank: got -1"):
+        LocalRunner(ScriptedEvaluator(ranks=1), gpus_per_rank=-1)
 
 
 def test_gpus_that_are_hidden_are_not_used(monkeypatch):
@@ -36,7 +36,7 @@ def test_gpus_that_are_hidden_are_not_used(monkeypatch):
     monkeypatch.setattr(local_module.hardware, "detect", lambda accelerator: Eight())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-abc")
     assert local_module._gpus(2) == ["5", "GPU-abc"]
-    with pytest.raises(ResourceError, match=r"got 1 for 3 ranks, and this machine shows 2 GPU.*use at most 2 rank"):
+    with pytest.raises(ResourceError, match=r"3 GPUs are wanted, and this machine shows 2.*use fewer ranks"):
         LocalRunner(ScriptedEvaluator(ranks=3), gpus_per_rank=1).open([], print)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert local_module._gpus(3) == ["0", "1", "2"]

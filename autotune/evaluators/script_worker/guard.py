@@ -1,0 +1,254 @@
+"""The guard of a script's launcher: starts it, supervises its ranks where they run, and ends every process of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.evaluators import op_cache, processes
+from autotune.evaluators.protocol import RankReport
+from autotune.evaluators.rank_files import RankResult
+from autotune.evaluators.rank_worker.reporter import Reporter
+from autotune.evaluators.script import is_own_environment, resolved
+from autotune.evaluators.script_files import (
+    ASSIGNMENT_FILE,
+    DIRECTORY_VARIABLE,
+    OUTPUT_FOLDER,
+    PACKAGE_VARIABLE,
+    ScriptAssignment,
+)
+from autotune.evaluators.script_worker.measuring import RankRecord, measure
+from autotune.evaluators.script_worker.rank_watch import RankWatch, name_of
+from autotune.evaluators.supervision import GRACE_S, Supervision, Verdict
+from autotune.trials import Failure, FailureKind, Outcome, Stage
+
+OTHERS_GRACE_S = 5.0
+"""Once one rank has spent its budget, the others have this long to end the same step."""
+ON_PATH = Path(__file__).parent / "on_path"
+PACKAGE = Path(__file__).parents[2]
+
+
+class Guard:
+    """Runs one trial of a script.
+
+    Args:
+        directory: the trial's folder; the assignment is in it.
+        token: the mark of everything that is started here, this process included.
+    """
+
+    def __init__(self, directory: Path, *, token: str) -> None:
+        self._directory = directory
+        self._token = token
+        self._segments_before = processes.shared_memory()
+        self._assignment = ScriptAssignment.from_text((directory / ASSIGNMENT_FILE).read_text())
+        self._reporter = Reporter(directory)
+        self._launcher: subprocess.Popen[bytes] | None = None
+        self._launcher_ended_s: float | None = None
+        self._done_s: float | None = None
+        self._ranks = [
+            RankWatch(
+                rank,
+                directory=directory,
+                launcher=self._launcher_exit_code,
+                memory_limit_bytes=self._assignment.memory_limit_bytes,
+            )
+            for rank in range(self._assignment.ranks)
+        ]
+
+    def run(self) -> None:
+        """Run the trial, leave its result, and end what it started."""
+        try:
+            verdict = self._verdict()
+            outcome = Outcome(measurement=verdict.measurement, failure=verdict.failure)
+            self._reporter.deliver(RankResult(outcome=outcome, address_in_use=verdict.address_in_use))
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End everything that was started; idempotent."""
+        processes.end(self._token, there_before=self._segments_before)
+        if self._launcher is not None:
+            self._launcher.poll()
+        shutil.rmtree(self._directory / OUTPUT_FOLDER, ignore_errors=True)
+
+    def _verdict(self) -> Verdict:
+        assignment = self._assignment
+        if assignment.fixed_port is not None and _is_taken(assignment.fixed_port):
+            return Verdict(
+                failure=_crash(
+                    f"port {assignment.fixed_port}, which the command names, is taken by another process; "
+                    "leave the port out of the command (each trial gets a free one), or put {port} in its place"
+                )
+            )
+        try:
+            self._start()
+        except OSError as error:
+            return Verdict(failure=_crash(f"the command can't be started: {error}"))
+        first, *others = self._ranks
+        supervision = Supervision(
+            hosts=[_First(first, self), *others],
+            request=assignment.request,
+            deadlines=assignment.deadlines,
+            progress=self._reporter.enter,
+            cancelled=lambda: False,
+        )
+        return supervision.run()
+
+    def _start(self) -> None:
+        assignment = self._assignment
+        for rank in self._ranks:
+            shutil.rmtree(rank.folder, ignore_errors=True)
+        (self._directory / OUTPUT_FOLDER).mkdir(exist_ok=True)
+        self._launcher = subprocess.Popen(
+            resolved(assignment.command),
+            cwd=assignment.directory,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _environment(self) -> Mapping[str, str]:
+        environment = {**os.environ, **self._assignment.environment}
+        environment[DIRECTORY_VARIABLE] = str(self._directory)
+        environment[PACKAGE_VARIABLE] = str(PACKAGE)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ON_PATH), environment.get("PYTHONPATH")]))
+        if is_own_environment(self._assignment.command):
+            cache = op_cache.directory(self._assignment.device)
+            cache.mkdir(parents=True, exist_ok=True)
+            environment["TORCH_EXTENSIONS_DIR"] = str(cache)
+            op_cache.clear_stale_locks(cache)
+        return environment
+
+    def _launcher_exit_code(self) -> int | None:
+        return self._launcher.poll() if self._launcher is not None else None
+
+    def result(self) -> RankResult | None:
+        """Return the trial's result as soon as it is clear from the ranks that did their part, or that ended early."""
+        reports = [rank.poll() for rank in self._ranks]
+        results = [RankResult.from_text(report.result) if report.result else None for report in reports]
+        if any(result is not None and result.outcome is not None for result in results):
+            return None  # a rank's own failure: the supervision has it
+        if any(result is not None for result in results):
+            return self._measured(sum(result is not None for result in results))
+        if any(report.running for report in reports):
+            return self._abandoned()
+        if any(report.exit_code not in (0, None) for report in reports if not report.running):
+            return self._never_started()
+        return self._ended_early()
+
+    def _measured(self, done: int) -> RankResult | None:
+        now_s = time.monotonic()
+        self._done_s = self._done_s or now_s
+        records = [RankRecord.of(rank.folder) for rank in self._ranks]
+        counts = [len(record.steps) for record in records]
+        everyone_is_there = done == len(records) or min(counts) == max(counts)
+        if not everyone_is_there and now_s - self._done_s < OTHERS_GRACE_S:
+            return None
+        return RankResult(outcome=measure(self._assignment.request, records))
+
+    def _abandoned(self) -> RankResult | None:
+        """Say so when the launcher is gone and its ranks are not."""
+        exit_code = self._launcher_exit_code()
+        if exit_code in (0, None):
+            return None
+        self._launcher_ended_s = self._launcher_ended_s or time.monotonic()
+        if time.monotonic() - self._launcher_ended_s < GRACE_S:
+            return None
+        return _result(f"the launcher ({self._assignment.command[0]}) {_ending(exit_code)} while its ranks still ran")
+
+    def _never_started(self) -> RankResult | None:
+        """Say so when the command ended before any rank showed."""
+        if any(rank.has_started for rank in self._ranks):
+            return None
+        exit_code = self._launcher_exit_code()
+        port = self._assignment.reserved_port
+        words = f"the command {_ending(exit_code)} before it started any rank; its log tells why"
+        return _result(words, address_in_use=port is not None and _is_taken(port))
+
+    def _ended_early(self) -> RankResult:
+        """Take what a script that ended by itself has trained, if it is enough."""
+        request = self._assignment.request
+        records = [RankRecord.of(rank.folder) for rank in self._ranks]
+        steps = min(len(record.steps) for record in records)
+        ended = f"the script {_ending(self._launcher_exit_code())}"
+        if not any(rank.has_started for rank in self._ranks):
+            return _result(
+                f"{ended} and left no result: autotune's probe was loaded in none of its ranks. Is it a Python script, "
+                "and started without -I, -E or -S?"
+            )
+        if steps == 0:
+            return _result(f"{ended} and left no result: it called deepspeed.initialize and trained not one step")
+        outcome = measure(request, records)
+        trained_s = outcome.measurement.training_time_s if outcome.measurement else 0.0
+        if outcome.measurement is None or trained_s < (request.convergence_at_s or 0.0):
+            return _result(
+                f"{ended} by itself after {steps} optimizer steps ({trained_s:.3g} s of training), before the trial's "
+                "budget was spent: let it train longer (more epochs or steps), or take a shorter budget"
+            )
+        return RankResult(outcome=outcome)
+
+
+class _First:
+    """Rank 0, with the trial's result once there is one."""
+
+    def __init__(self, rank: RankWatch, guard: Guard) -> None:
+        self._rank = rank
+        self._guard = guard
+
+    def poll(self) -> RankReport:
+        report = self._rank.poll()
+        own = RankResult.from_text(report.result) if report.result else None
+        if own is not None and own.outcome is not None:
+            return report
+        result = self._guard.result()
+        return replace(report, result=result.to_text() if result else None)
+
+
+def _crash(reason: str) -> Failure:
+    return Failure(kind=FailureKind.CRASH, reason=reason, stage=Stage.LAUNCH)
+
+
+def _result(reason: str, *, address_in_use: bool = False) -> RankResult:
+    return RankResult(outcome=Outcome(failure=_crash(reason)), address_in_use=address_in_use)
+
+
+def _ending(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "ended"
+    return f"was killed by {name_of(-exit_code)}" if exit_code < 0 else f"ended with exit code {exit_code}"
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return True
+    return False
+
+
+def watch_host(guard: Guard) -> None:
+    """End everything when the host that holds our standard input open dies, or asks us to end (SIGTERM)."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            continue
+        guard.end()
+        os._exit(1)
+
+    def asked(number: int, _frame: object) -> None:
+        guard.end()
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGTERM, asked)
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()

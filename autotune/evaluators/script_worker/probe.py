@@ -1,0 +1,188 @@
+"""The probe in one Python of a tuned command: it waits for a rank to show, and follows it to its end."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from autotune.evaluators.rank_files import RankResult
+from autotune.evaluators.rank_worker import failures
+from autotune.evaluators.rank_worker.reporter import Reporter
+from autotune.evaluators.script_files import ASSIGNMENT_FILE, PID_FILE, ScriptAssignment, rank_folder
+from autotune.trials import Stage
+
+DISTRIBUTED = "torch.distributed.distributed_c10d"
+DEEPSPEED = "deepspeed"
+
+
+def install(directory: str) -> None:
+    """Begin to watch this process."""
+    assignment = ScriptAssignment.from_text((Path(directory) / ASSIGNMENT_FILE).read_text())
+    probe = Probe(Path(directory), assignment)
+    sys.meta_path.insert(0, AfterImport({DISTRIBUTED: probe.watch_rendezvous, DEEPSPEED: probe.watch_initialize}))
+    sys.excepthook = functools.partial(probe.uncaught, sys.excepthook)
+    atexit.register(probe.at_exit)
+    rank = os.environ.get("RANK", "")
+    if rank.isdigit():
+        probe.claim(int(rank))
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Calls back when a module has been imported, before whoever imports it sees it."""
+
+    def __init__(self, callbacks: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._callbacks = callbacks
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        callback = self._callbacks.pop(name, None)
+        if callback is None:
+            return None
+        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            _after(spec.loader, callback)
+        return spec
+
+
+class Probe:
+    """Follows the rank that this process turns out to be, if it is one."""
+
+    def __init__(self, directory: Path, assignment: ScriptAssignment) -> None:
+        self.assignment = assignment
+        self._directory = directory
+        self._reporter: Reporter | None = None
+        self._stage = Stage.LAUNCH
+        self._caught: RankResult | None = None
+        """What initialize raised last: told at the end, if the script didn't get over it."""
+        self._delivered = False
+        self._is_watching = False
+
+    def claim(self, rank: int) -> None:
+        """Say that this process is a rank, unless another living process said so (this one is its child then)."""
+        if self._reporter is not None or not 0 <= rank < self.assignment.ranks:
+            return
+        folder = self._directory / rank_folder(rank)
+        folder.mkdir(exist_ok=True)
+        if _claimed(folder / PID_FILE):
+            self._reporter = Reporter(folder)
+            self._reporter.enter(self._stage)
+
+    def enter(self, stage: Stage) -> None:
+        """Say that a stage begins, once it is known which rank this is."""
+        self._stage = stage
+        if self._reporter is not None:
+            self._reporter.enter(stage)
+
+    def deliver(self, result: RankResult) -> None:
+        """Leave this rank's result; the first one counts."""
+        if self._reporter is not None and not self._delivered and os.getpid() == self._pid():
+            self._delivered = True
+            self._reporter.deliver(result)
+
+    def watch_rendezvous(self, distributed: ModuleType) -> None:
+        """Wrap torch's init_process_group."""
+        join = distributed.init_process_group
+
+        @functools.wraps(join)
+        def init_process_group(*arguments: Any, **named: Any) -> Any:
+            self.enter(Stage.RENDEZVOUS)
+            joined = join(*arguments, **named)
+            self.claim(distributed.get_rank())
+            self.enter(Stage.INITIALIZE)
+            return joined
+
+        setattr(distributed, "init_process_group", init_process_group)  # noqa: B010 - a module's function
+
+    def watch_initialize(self, deepspeed: Any) -> None:
+        """Wrap `deepspeed.initialize`, and give DeepSpeed the compiled ops that are there."""
+        from autotune.evaluators import op_cache
+        from autotune.evaluators.rank_worker import compiled_ops
+
+        cache = op_cache.directory(self.assignment.device)
+        if os.environ.get("TORCH_EXTENSIONS_DIR") == str(cache):
+            compiled_ops.load_from(cache)
+        if self.assignment.device == "cpu":
+            compiled_ops.without_inference_collectives()
+        initialize = deepspeed.initialize
+
+        @functools.wraps(initialize)
+        def watched_initialize(*arguments: Any, **named: Any) -> Any:
+            try:
+                returned = initialize(*arguments, **named)
+            except BaseException as error:
+                self._caught = failures.result_of(error, stage=Stage.INITIALIZE, initializing=True)
+                raise
+            self._caught = None
+            self._watch_engine(returned[0])
+            return returned
+
+        deepspeed.initialize = watched_initialize
+
+    def uncaught(
+        self, hook: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """Report the exception that ends this process (`sys.excepthook`)."""
+        hook(kind, error, trace)
+        self.deliver(self._caught or failures.result_of(error, stage=self._stage, initializing=False))
+
+    def at_exit(self) -> None:
+        """Report what initialize raised, where the script caught it and gave up."""
+        if self._caught is not None:
+            self.deliver(self._caught)
+
+    def _watch_engine(self, engine: Any) -> None:
+        from autotune.evaluators.script_worker import engine_watch
+
+        if self._reporter is None or self._is_watching or not engine_watch.trains(engine):
+            return
+        self._is_watching = True
+        engine_watch.watch(engine, assignment=self.assignment, folder=self._reporter.directory, probe=self)
+
+    def _pid(self) -> int:
+        assert self._reporter is not None  # noqa: S101 - asked before
+        return int((self._reporter.directory / PID_FILE).read_text())
+
+
+def _after(loader: Any, callback: Callable[[ModuleType], None]) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
+        callback(module)
+
+    loader.exec_module = exec_module
+
+
+def _claimed(path: Path) -> bool:
+    """Take the file for this process; return False where a living process has it."""
+    for _ in range(2):
+        try:
+            with path.open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            if _is_alive(path.read_text()):
+                return False
+            path.unlink(missing_ok=True)
+        else:
+            return True
+    return False
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True

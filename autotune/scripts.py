@@ -1,0 +1,96 @@
+"""What a user's training command means for tuning: its template, where it starts, and what it can't be tuned in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune import command as commands
+from autotune import ds_config as config_file
+from autotune import launchers
+from autotune.command import CommandTemplate
+from autotune.errors import CampaignError
+from autotune.evaluators.script import passed_keys
+from autotune.trials import Value
+
+
+def template_of(words: Sequence[str], config: Mapping[str, Any], *, directory: str) -> CommandTemplate:
+    """Return a command as a template.
+
+    A command without a placeholder for the configuration is taken as its user types it: the path of the configuration
+    and the well-known arguments become placeholders. `autotuning.arg_mappings` of the configuration are honoured, and
+    the launcher gets a free port where the command names none.
+
+    Raises:
+        CampaignError: when the command is empty, or one of its placeholders has two starts.
+    """
+    written = CommandTemplate(tuple(words))
+    made = written.words
+    if not written.names & {commands.CONFIG, commands.CONFIG_BASE64}:
+        made = launchers.template(made, launchers.recognise(made, directory=directory))
+    mappings = config_file.get(config, "autotuning.arg_mappings")
+    if isinstance(mappings, Mapping):
+        texts = {str(key): str(flag) for key, flag in mappings.items()}
+        starts = config_file.settings_of(config)
+        made = launchers.with_arg_mappings(made, texts, starts, directory=directory)
+    return CommandTemplate(launchers.with_free_port(made, launchers.recognise(made, directory=directory)))
+
+
+def start_of(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's configuration with what the command says of it: where tuning starts.
+
+    Args:
+        command: its placeholders' starts are values in the user's own command.
+        config: the user's configuration without its "auto" values.
+
+    Raises:
+        ConfigError: when a start has no place in the configuration.
+        CampaignError: when the file says another value than the command.
+    """
+    starts = dict(command.starts)
+    mixed = starts.pop(commands.MIXED_PRECISION, None)
+    if mixed is not None:
+        starts[config_file.PRECISION] = "fp32" if mixed == "no" else mixed
+    starts.pop(config_file.ACTIVATION_CHECKPOINTING, None)
+    for key, value in starts.items():
+        said = config_file.get(config, key)
+        if said is not None and said != value and not isinstance(said, Mapping):
+            raise CampaignError(
+                f"workload.command: {{{key}={value}}} starts at {value!r}, but the DeepSpeed configuration says "
+                f'{said!r}; make them equal, or leave the key "auto" in the file'
+            )
+    settings = {key: value for key, value in starts.items() if key not in commands.GIVEN}
+    return config_file.overlay(config, settings)
+
+
+def checkpoints_at_start(command: CommandTemplate) -> bool | None:
+    """Return whether the user's own command recomputes activations; None where it doesn't say."""
+    value: Value | None = command.starts.get(config_file.ACTIVATION_CHECKPOINTING)
+    return None if value is None else bool(value)
+
+
+def unavailable(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dimensions that can't be searched with this command, and why.
+
+    Args:
+        command: the template.
+        config: the user's configuration as it is, with its "auto" values.
+    """
+    reasons = {}
+    if config_file.ACTIVATION_CHECKPOINTING not in command.names:
+        reasons[config_file.ACTIVATION_CHECKPOINTING] = (
+            "only the script can switch it; to search it, pass it with {activation_checkpointing}"
+        )
+    passed = passed_keys(command)
+    for name in (*config_file.SHARED_BY_TRAINER, config_file.PRECISION):
+        auto = [key for key in config_file.keys_of(name) if config_file.get(config, key) == config_file.AUTO]
+        if auto and not set(config_file.keys_of(name)) & passed:
+            key = auto[0]
+            reasons[name] = (
+                f'{key} is "auto": the script sets it; to search it, pass it with {{{name}=VALUE}} in the command'
+            )
+    if not isinstance(config.get("optimizer"), Mapping):
+        reasons[config_file.LEARNING_RATE] = (
+            "the configuration has no optimizer block: the script makes the optimizer; add a block to search it"
+        )
+    return reasons
