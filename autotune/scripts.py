@@ -27,7 +27,9 @@ def template_of(words: Sequence[str], config: Mapping[str, Any], *, directory: s
     written = CommandTemplate(tuple(words))
     made = written.words
     if not written.names & {commands.CONFIG, commands.CONFIG_BASE64}:
-        made = launchers.template(made, launchers.recognise(made, directory=directory))
+        # A learning rate has no place in a configuration without an optimizer block: it stays the script's own.
+        kept = () if isinstance(config.get("optimizer"), Mapping) else (config_file.LEARNING_RATE,)
+        made = launchers.template(made, launchers.recognise(made, directory=directory), kept=kept)
     mappings = config_file.get(config, "autotuning.arg_mappings")
     if isinstance(mappings, Mapping):
         texts = {str(key): str(flag) for key, flag in mappings.items()}

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import fcntl
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +27,9 @@ from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, create_trial
 
+from autotune import file_systems
 from autotune.errors import StorageError, StudyError
+from autotune.file_systems import Mount
 from autotune.objective import Score
 from autotune.space import Dimension, Float, Integer, SearchSpace
 from autotune.trials import Outcome, Trial, TrialRequest, TrialState, Value
@@ -32,32 +38,52 @@ DEFAULT_URL = "sqlite:///autotune.db"
 _PREFIX = "autotune:"
 _SQLITE_WAIT_S = 60.0
 """How long a reader or the writer waits for SQLite's lock."""
+NETWORK_VARIABLE = "AUTOTUNE_SQLITE_ON_NETWORK"
+"""Environment variable that, set to 1, allows a SQLite file on a network file system."""
+_ATTEMPTS, _AGAIN_S = 20, 0.1
+_TELLING = (
+    "SELECT study_id, study_name FROM studies LIMIT 0",
+    "SELECT trial_id, number, study_id, state FROM trials LIMIT 0",
+)
+"""What a foreign table of the same name has no answer to."""
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def connect(url: str) -> Storage:
+def connect(url: str, *, mounts: Sequence[Mount] | None = None) -> Storage:
     """Open a storage, making its tables if they are missing.
 
+    Args:
+        url: any that Optuna takes.
+        mounts: what is mounted; this machine's own by default.
+
     Raises:
-        StorageError: when the database can't be reached or is not an Optuna storage.
+        StorageError: when the database can't be reached, is not an Optuna storage, or is a SQLite file on a network
+            file system.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         parsed = sqlalchemy.engine.make_url(url)
     except sqlalchemy.exc.ArgumentError as error:
         raise StorageError(f"storage: got {url!r}; give a URL such as {DEFAULT_URL}") from error
-    is_sqlite_file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
-    arguments = {"connect_args": {"timeout": _SQLITE_WAIT_S}} if is_sqlite_file else {}
+    file = _sqlite_file(parsed)
+    network = None if file is None else _network_mount(file, file_systems.mounts() if mounts is None else mounts)
+    if network is not None and os.environ.get(NETWORK_VARIABLE, "0") in ("", "0"):
+        raise StorageError(
+            f"storage: got {shown(url)}, and {network.point} is a network file system ({network.kind}): SQLite's locks "
+            f"don't hold there and the file can break; give a path on a local disk "
+            f"(--storage sqlite:////tmp/{Path(parsed.database or '').name}) or PostgreSQL "
+            f"(--storage postgresql+psycopg://USER@HOST/NAME), or set {NETWORK_VARIABLE}=1 if only this machine uses it"
+        )
     try:
-        with _one_at_a_time(parsed):
-            rdb = RDBStorage(url, engine_kwargs=arguments)
-            if is_sqlite_file:
-                sqlalchemy.event.listen(rdb.engine, "connect", _write_ahead)
-                rdb.engine.dispose()
-            return Storage(optuna.storages.get_storage(rdb), rdb, url)
+        with _one_at_a_time(file):
+            if file is not None and not file.exists():
+                _make_whole(parsed, file, write_ahead=network is None)
+            rdb = _opened(url, write_ahead=None if file is None else network is None)
+        return Storage(optuna.storages.get_storage(rdb), rdb, url)
     except (
         sqlalchemy.exc.SQLAlchemyError,
+        sqlite3.Error,
         RuntimeError,
         ImportError,
         OSError,
@@ -66,7 +92,7 @@ def connect(url: str) -> Storage:
         first_line = str(error).strip().splitlines()[0]
         raise StorageError(
             f"storage: can't open {parsed.render_as_string(hide_password=True)}: {first_line}; "
-            f"check that the folder or server exists and may be written"
+            f"check that the folder or server exists and may be written, and that the database is Optuna's"
         ) from error
 
 
@@ -262,6 +288,68 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
     return CategoricalDistribution(dimension.levels)
 
 
+def _sqlite_file(url: sqlalchemy.engine.URL) -> Path | None:
+    """Return the file of a SQLite storage; None for a server, for memory, and for SQLite's own `file:` names."""
+    database = url.database
+    if url.get_backend_name() != "sqlite" or not database or database == ":memory:" or database.startswith("file:"):
+        return None
+    return Path(database)
+
+
+def _network_mount(file: Path, mounts: Sequence[Mount]) -> Mount | None:
+    mount = file_systems.mount_of(file, mounts)
+    return mount if mount is not None and mount.is_network else None
+
+
+def _opened(url: str, *, write_ahead: bool | None) -> RDBStorage:
+    """Open Optuna's storage, and see that its tables are Optuna's.
+
+    Args:
+        url: of the database.
+        write_ahead: whether SQLite's write-ahead mode is used; None where it is no SQLite file.
+    """
+    arguments = {} if write_ahead is None else {"connect_args": {"timeout": _SQLITE_WAIT_S}}
+    for attempt in range(_ATTEMPTS):
+        try:
+            rdb = RDBStorage(url, engine_kwargs=arguments)
+            break
+        except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.OperationalError) as error:
+            # Another Optuna tool makes the tables at this moment, without our lock.
+            made = isinstance(error, sqlalchemy.exc.IntegrityError) or "already exists" in str(error)
+            if not made or attempt == _ATTEMPTS - 1:
+                raise
+            time.sleep(_AGAIN_S)
+    if write_ahead is not None:
+        sqlalchemy.event.listen(rdb.engine, "connect", _write_ahead if write_ahead else _roll_back)
+        rdb.engine.dispose()
+    with rdb.engine.connect() as connection:
+        for statement in _TELLING:
+            connection.execute(sqlalchemy.text(statement))
+    return rdb
+
+
+def _make_whole(url: sqlalchemy.engine.URL, file: Path, *, write_ahead: bool) -> None:
+    """Make the tables in a neighbour that takes the file's place: nobody ever sees a file with half of its tables.
+
+    Optuna itself fails where two make the tables of one file (optuna#820), and its readers make them too.
+    """
+    with tempfile.TemporaryDirectory(dir=file.absolute().parent, prefix=f".{file.name}-") as folder:
+        neighbour = Path(folder) / file.name
+        rdb = RDBStorage(url.set(database=str(neighbour)).render_as_string(hide_password=False))
+        rdb.remove_session()
+        rdb.engine.dispose()
+        if write_ahead:  # kept in the file; a change of mode later would find it locked by readers
+            with closing(sqlite3.connect(neighbour)) as connection:
+                _write_ahead(connection, None)
+        try:
+            os.link(neighbour, file)
+        except FileExistsError:
+            pass  # another tool was quicker
+        except OSError:  # a file system without links
+            if not file.exists():
+                neighbour.rename(file)
+
+
 def _write_ahead(connection: Any, _: object) -> None:
     """Let readers read while the controller writes, and spare a disk flush per statement.
 
@@ -272,12 +360,20 @@ def _write_ahead(connection: Any, _: object) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
+def _roll_back(connection: Any, _: object) -> None:
+    """Write-ahead mode needs memory that all processes share, which a network file system doesn't give.
+
+    https://sqlite.org/wal.html, "WAL does not work over a network filesystem".
+    """
+    connection.execute("PRAGMA journal_mode = DELETE")
+
+
 @contextmanager
-def _one_at_a_time(url: sqlalchemy.engine.URL) -> Iterator[None]:
+def _one_at_a_time(file: Path | None) -> Iterator[None]:
     """Let one process at a time make the tables of a SQLite file (optuna#820: others fail meanwhile)."""
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
+    if file is None:
         yield
         return
-    with Path(f"{url.database}.lock").open("w") as lock:
+    with Path(f"{file}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -33,12 +33,14 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 
     Args:
         app: whose commands raise `AutotuneError`, or return an exit code.
-        arguments: without the program's name; `--debug` may stand anywhere.
+        arguments: without the program's name; `--debug` may stand anywhere before a user's own command.
     """
-    debug = DEBUG in arguments
+    theirs = arguments.index("--") if "--" in arguments else len(arguments)  # what follows is a user's own command
+    ours = arguments[:theirs]
+    debug = DEBUG in ours
     _log_to_stderr(debug=debug)
     try:
-        rest = [argument for argument in arguments if argument != DEBUG] or ["--help"]
+        rest = [argument for argument in ours if argument != DEBUG] + list(arguments[theirs:]) or ["--help"]
         code = app(rest, prog_name="autotune", standalone_mode=False)
         sys.stdout.flush()
     except AutotuneError as error:

@@ -101,7 +101,7 @@ def _program(words: Sequence[str], index: int) -> _Program | None:
     name = Path(words[index]).name
     if name in _PROGRAMS:
         return _Program(kind=_PROGRAMS[name], index=index, end=index + 1)
-    if name == "accelerate" and words[index + 1 : index + 2] == ["launch"]:
+    if name == "accelerate" and list(words[index + 1 : index + 2]) == ["launch"]:
         return _Program(kind=LaunchKind.ACCELERATE, index=index, end=index + 2)
     if not _PYTHON.fullmatch(name):
         return None

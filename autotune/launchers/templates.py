@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from autotune.command import CONFIG, PORT, as_argument
@@ -39,7 +39,9 @@ _LEAVES: Mapping[str, str] = {
 deepspeed/autotuning/utils.py)."""
 
 
-def template(words: Sequence[str], launch: Launch | None = None, *, guesses: bool = False) -> tuple[str, ...]:
+def template(
+    words: Sequence[str], launch: Launch | None = None, *, guesses: bool = False, kept: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return the command with placeholders for its configuration, port and settings.
 
     Rendered with its own starts, configuration and port it is the same command again, up to how a number is written,
@@ -50,10 +52,13 @@ def template(words: Sequence[str], launch: Launch | None = None, *, guesses: boo
         words: the user's command.
         launch: what `recognise` says of it; recognised here by default.
         guesses: whether values that are only guessed become placeholders too.
+        kept: settings whose values stay as they are.
     """
     launch = launch or recognise(words)
     made = [word if _NAMED.search(word) else _DOUBLE_BRACE.sub(lambda braces: braces[0] * 2, word) for word in words]
     for key, argument in launch.settings.items():
+        if key in kept:
+            continue
         _place(made, words, argument, f"{key}={argument.text}", launch, guesses=guesses)
     if launch.port is not None and launch.nodes == 1:
         _put(made, words, launch.port.index, launch.port.offset, PORT, len(launch.port.text))

@@ -64,6 +64,7 @@ def test_a_launcher_and_its_size(text, kind, ranks, nodes, script):
     words, launch = recognised(text)
     assert (launch.kind, launch.ranks, launch.nodes) == (LaunchKind(kind), ranks, nodes)
     assert (None if launch.script_index is None else words[launch.script_index]) == script
+    assert recognise(tuple(words)) == launch
 
 
 def test_variables_in_front_are_told_apart():

@@ -61,6 +61,11 @@ def test_guesses_on_demand():
     assert template(words, guesses=True)[-1] == "{train_micro_batch_size_per_gpu=4}"
 
 
+def test_settings_that_are_kept():
+    words = ["python", "t.py", "--lr", "1e-3", "--micro_batch_size=4"]
+    assert template(words, kept=["optimizer.params.lr"])[-2:] == ("1e-3", f"--micro_batch_size={{{MICRO}=4}}")
+
+
 def test_the_configuration_in_accelerates_own_file_becomes_an_option(tmp_path):
     (tmp_path / "acc.yaml").write_text("deepspeed_config: {deepspeed_config_file: ds.json}\n")
     words = ["accelerate", "launch", "--config_file", "acc.yaml", "train.py"]
