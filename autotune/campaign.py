@@ -288,7 +288,7 @@ def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any]
     config_file.check_stage(concrete)
     command = command_of(campaign)
     if command is not None:
-        concrete = scripts.start_of(command, concrete)
+        concrete = scripts.start_of(command, concrete, auto=auto)
     return config_file.complete(concrete, world_size=hardware.ranks), auto
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import deepspeed
 
+from autotune.ds_config import without_autotuning
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
+from autotune.evaluators.rank_worker.sameness import same
 from autotune.trials import FailureKind
 
 LEARNING_RATE = "optimizer.params.lr"
@@ -48,7 +49,7 @@ def build(model: Any, ds_config: Mapping[str, Any], reporter: Reporter) -> Any:
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=trainable,
-        config=json.loads(json.dumps(ds_config)),  # DeepSpeed changes the dict it is given
+        config=without_autotuning(ds_config),  # a copy: DeepSpeed changes the dict it is given
         dist_init_required=False,
     )
     reporter.initializing = False
@@ -110,17 +111,3 @@ def _sent(ds_config: Mapping[str, Any], dotted_key: str) -> Any:
     for part in dotted_key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def same(sent: Any, got: Any) -> bool:
-    """Say whether two values mean the same to DeepSpeed: 5e8 is 500000000, and names don't mind their case."""
-    if isinstance(sent, str) or isinstance(got, str):
-        return str(sent).strip().lower() == str(got).strip().lower() or _number(sent) == _number(got) is not None
-    return bool(sent == got)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

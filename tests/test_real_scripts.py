@@ -1,0 +1,205 @@
+"""Training scripts as users write them, tuned unchanged: what is measured is what they train without autotune."""
+
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+
+from autotune import storage as storages
+from autotune.trials import FailureKind
+from tests.script_trials import SCRIPTS, by_hand, losses_said, trial
+
+pytestmark = pytest.mark.real
+
+MICRO, ACCUMULATION, RATE = "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer.params.lr"
+STAGE = "zero_optimization.stage"
+UNIFORM = math.log(256)
+"""Loss of a model of bytes that knows nothing, 5.55; an untrained one is close to it."""
+
+TORCHRUN = ["torchrun", "--nproc_per_node", "2"]
+LOOP = ["--max_steps", "6", "--log_every", "1", "--eval_every", "0"]
+TRAINER = shlex.split("--use_cpu --max_steps 6 --logging_steps 1 --save_strategy no --disable_tqdm true")
+PASSED = shlex.split("--per_device_train_batch_size 8 --gradient_accumulation_steps 2 --learning_rate 3e-3")
+OUTPUT = ["--output_dir", "{output}"]
+PLAIN = ["plain_loop.py", "--deepspeed_config", "plain_loop.json", *LOOP]
+OWN_OPTIMIZER = ["own_optimizer.py", "--deepspeed_config", "own_optimizer.json", *LOOP]
+ACCELERATE = ["accelerate", "launch", "--config_file", "accelerate_loop.yaml"]
+ACCELERATE_LOOP = ["accelerate_loop.py", "--cpu", "--max_steps", "6", "--log_every", "1", *PASSED]
+
+
+def check(measured, *, micro, accumulation, ranks=2, stage=2):
+    """Hold a trial to what is true of every one."""
+    measurement = measured.measurement
+    assert len(measured.engines) == ranks
+    assert len({engine.config_hash for engine in measured.engines}) == 1
+    assert measurement.samples_per_step == micro * accumulation * ranks
+    assert measurement.samples_per_second == pytest.approx(measurement.samples_per_step / measurement.step_time_s)
+    for steps in measured.steps:
+        assert all(step.micro_steps == accumulation for step in steps)
+        assert all(step.samples == micro * accumulation for step in steps)
+        assert all(step.forward_s + step.backward_s + step.optimizer_s <= step.time_s for step in steps)
+        assert all(min(step.forward_s, step.backward_s, step.optimizer_s) > 0 for step in steps)
+    assert UNIFORM - 0.2 < measurement.held_out_loss_before < UNIFORM + 0.4
+    assert measurement.training_loss_last == pytest.approx(measured.losses[-1])
+    assert measurement.loss_source == "training"
+    effective = measurement.effective_config
+    assert (effective[MICRO], effective[ACCUMULATION], effective[STAGE]) == (micro, accumulation, stage)
+    assert measurement.remarks == ()
+    json.dumps(effective, allow_nan=False)
+    assert all(100e6 < peak < 3e9 for peak in measurement.peak_memory_bytes)
+    assert len(measurement.peak_memory_bytes) == ranks
+
+
+def check_same_training(measured, said_by_hand):
+    """Hold what the measured script says of its losses to what it says without autotune."""
+    said = losses_said(measured.log)
+    assert len(said) >= 3
+    assert said == said_by_hand[: len(said)]
+
+
+@pytest.fixture(scope="module")
+def plain_by_hand():
+    return losses_said(by_hand([*TORCHRUN, "--standalone", *PLAIN]))
+
+
+def test_a_plain_loop(tmp_path, plain_by_hand):
+    began_s = time.monotonic()
+    measured = trial(tmp_path, [*TORCHRUN, *PLAIN], "plain_loop.json")
+    took_s = time.monotonic() - began_s
+    check(measured, micro=8, accumulation=2)
+    check_same_training(measured, plain_by_hand)
+    assert measured.measurement.trained_parameters == measured.measurement.total_parameters == 137_216
+    assert sum(step.time_s for step in measured.steps[0]) < took_s
+    assert (measured.measurement.timed_steps, measured.measurement.warmup_steps) == (3, 1)
+    assert [len(steps) for steps in measured.steps] == [4, 4]
+    assert measured.measurement.training_loss_last < measured.measurement.held_out_loss_before
+
+
+def test_a_plain_loop_under_deepspeed_launcher_with_what_the_file_says(tmp_path):
+    settings = {STAGE: 1, ACCUMULATION: 1, "zero_optimization.reduce_bucket_size": 50_000_000}
+    measured = trial(tmp_path, ["deepspeed", "--num_gpus", "2", *PLAIN], "plain_loop.json", settings)
+    check(measured, micro=8, accumulation=1, stage=1)
+    assert measured.measurement.effective_config["zero_optimization.reduce_bucket_size"] == 50_000_000
+    # With one micro-batch in each step, what the loop prints is rank 0's loss of the step.
+    said = losses_said(measured.log)
+    assert said == pytest.approx([step.loss for step in measured.steps[0]][: len(said)], abs=6e-5)
+
+
+def test_a_script_that_logs_error_and_ends_by_itself_as_one_process_without_a_rank(tmp_path, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    words = ["python", "logs_error.py", "--deepspeed_config", "plain_loop.json", *LOOP, "--max_steps", "5"]
+    measured = trial(tmp_path, words, "plain_loop.json", {MICRO: 4}, steps=50)
+    check(measured, micro=4, accumulation=2, ranks=1)
+    assert "ERROR" in measured.log
+    assert "CUDA out of memory" in measured.log
+    assert "done: 5 steps" in measured.log
+    assert measured.measurement.timed_steps == 4  # and the first, to warm up
+
+
+@pytest.mark.parametrize("style", ["--torch_style_backward", ""])
+def test_a_script_with_an_optimizer_of_its_own(tmp_path, style):
+    words = [*TORCHRUN, *OWN_OPTIMIZER, *style.split()]
+    settings = {} if style else {ACCUMULATION: 4, STAGE: 1}
+    measured = trial(tmp_path, words, "own_optimizer.json", settings)
+    check(measured, micro=8, accumulation=4 if settings else 2, stage=1 if settings else 2)
+    assert measured.measurement.effective_config["optimizer.class"] == "AdamW"
+    assert measured.measurement.effective_config["optimizer.type"] is None
+    if style:  # the same losses, whichever way they go backward, and without autotune
+        check_same_training(measured, losses_said(by_hand([*TORCHRUN, "--standalone", *OWN_OPTIMIZER])))
+
+
+@pytest.fixture(scope="module")
+def accelerate_by_hand():
+    return losses_said(by_hand([*ACCELERATE, *ACCELERATE_LOOP]))
+
+
+def test_accelerate_launch(tmp_path, accelerate_by_hand):
+    measured = trial(tmp_path, [*ACCELERATE, *ACCELERATE_LOOP], "accelerate_loop.json")
+    check(measured, micro=8, accumulation=2)
+    check_same_training(measured, accelerate_by_hand)
+    assert measured.sent[MICRO] == measured.sent[ACCUMULATION] == "auto"
+
+
+def test_accelerate_launch_with_what_the_arguments_and_the_file_say(tmp_path):
+    settings = {MICRO: 4, ACCUMULATION: 1, RATE: 1e-3, STAGE: 3}
+    measured = trial(tmp_path, [*ACCELERATE, *ACCELERATE_LOOP], "accelerate_loop.json", settings)
+    check(measured, micro=4, accumulation=1, stage=3)
+    assert measured.measurement.effective_config[RATE] == 1e-3
+    said = losses_said(measured.log)
+    assert said == pytest.approx([step.loss for step in measured.steps[0]][: len(said)], abs=6e-5)
+
+
+@pytest.fixture(scope="module")
+def trainer_by_hand(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trainer")
+    words = ["hf_trainer.py", "--deepspeed", "hf_trainer.json", *TRAINER, *PASSED, "--output_dir", str(folder)]
+    return losses_said(by_hand([*TORCHRUN, "--standalone", *words]))
+
+
+def test_hugging_face_trainer(tmp_path, trainer_by_hand):
+    words = [*TORCHRUN, "hf_trainer.py", "--deepspeed", "hf_trainer.json", *TRAINER, *PASSED, *OUTPUT]
+    measured = trial(tmp_path, words, "hf_trainer.json")
+    check(measured, micro=8, accumulation=2)
+    check_same_training(measured, trainer_by_hand)
+    # The loss that goes into backward is divided by the accumulation; what is measured is the mean all the same.
+    said = losses_said(measured.log)
+    assert said == pytest.approx(measured.losses[: len(said)], rel=2e-4)
+    assert measured.measurement.trained_parameters == 164_160
+    assert measured.sent[MICRO] == "auto"
+    assert list(measured.sent) == list(json.loads((SCRIPTS / "hf_trainer.json").read_text()))
+
+
+def test_hugging_face_trainer_with_argument_mappings(tmp_path):
+    own = json.loads((SCRIPTS / "hf_trainer.json").read_text())
+    own["autotuning"] = {  # as in real files, a trailing space and all
+        "enabled": True,
+        "arg_mappings": {MICRO: "--per_device_train_batch_size", f"{ACCUMULATION} ": "--gradient_accumulation_steps"},
+    }
+    words = [*TORCHRUN, "hf_trainer.py", "--deepspeed", "hf_trainer.json", *TRAINER, *OUTPUT]
+    words += ["--learning_rate", "3e-3", "--bf16", "false"]
+    settings = {MICRO: 4, ACCUMULATION: 4, RATE: 1e-3, "precision": "bf16", STAGE: 1}
+    measured = trial(tmp_path, words, own, settings)
+    assert measured.measurement.remarks[0].startswith("autotuning.enabled is true in your configuration")
+    effective = measured.measurement.effective_config
+    assert effective["autotuning.enabled"] is False
+    assert (effective[MICRO], effective[ACCUMULATION], effective[STAGE]) == (4, 4, 1)
+    assert (effective[RATE], effective["bf16.enabled"]) == (1e-3, True)
+    assert effective["scheduler.params.warmup_max_lr"] == 1e-3
+    assert measured.measurement.samples_per_step == 32
+    said = losses_said(measured.log)
+    assert len(said) >= 3
+    assert said == pytest.approx(measured.losses[: len(said)], rel=2e-4)
+
+
+def test_an_argument_that_overrides_what_is_searched_is_named(tmp_path):
+    own = json.loads((SCRIPTS / "plain_loop.json").read_text())
+    words = [*TORCHRUN, "accelerate_loop.py", "--cpu", *PASSED, "--per_device_train_batch_size", "4"]
+    launcher = shlex.split("accelerate launch --use_deepspeed --num_processes 2 --deepspeed_config_file {config}")
+    measured = trial(tmp_path, [*launcher, *words[3:]], own, {MICRO: 16})
+    assert measured.failure.kind is FailureKind.INVALID_CONFIG
+    assert f"the script overrides {MICRO}: it feeds micro-batches of 4" in measured.failure.reason
+
+
+def test_the_trainer_refuses_what_its_arguments_contradict(tmp_path):
+    words = [*TORCHRUN, "hf_trainer.py", "--deepspeed", "{config}", *TRAINER, *OUTPUT]
+    words += ["--per_device_train_batch_size", "4"]
+    measured = trial(tmp_path, words, "hf_trainer.json", {MICRO: 16})
+    assert measured.failure.kind is FailureKind.INVALID_CONFIG
+    assert MICRO in measured.failure.reason
+
+
+@pytest.mark.parametrize("config", ["hf_trainer.json", "hf_trainer_zero3.json"])
+def test_a_lora_adapter(tmp_path, config):
+    words = [*TORCHRUN, "lora.py", "--deepspeed", config, *TRAINER, *PASSED, *OUTPUT]
+    settings = {MICRO: 2} if config == "hf_trainer.json" else {}
+    measured = trial(tmp_path, words, config, settings)
+    check(measured, micro=2 if settings else 8, accumulation=2, stage=2 if settings else 3)
+    assert (measured.measurement.trained_parameters, measured.measurement.total_parameters) == (39_936, 204_096)
+    said = losses_said(measured.log)
+    assert said == pytest.approx(measured.losses[: len(said)], rel=2e-4)
