@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autotune import ds_config, scripts
-from autotune.evaluators import op_cache
+from autotune.evaluators import op_cache, processes
 from autotune.evaluators.script import LOG, ScriptEvaluator
 from autotune.evaluators.script_files import ENGINE_FILE, STEPS_FILE, EngineRecord, StepRecord, rank_folder
 from autotune.launchers import recognise
@@ -116,25 +117,34 @@ def trial(
     )
 
 
-def by_hand(words: Sequence[str], *, directory: Path = SCRIPTS, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command without autotune, and return what it said."""
-    launcher = [sys.executable, "-m", *_MODULES[words[0]]] if words[0] in _MODULES else [sys.executable]
+def by_hand(words: Sequence[str], log: Path, *, losses: int = 4, directory: Path = SCRIPTS) -> list[float]:
+    """Run a command without autotune until it has said so many losses; return them."""
+    launcher = [sys.executable, "-m", *_MODULES[words[0]]]
     rest = words[2:] if words[0] == "accelerate" else words[1:]
-    built = {
+    token, segments = uuid.uuid4().hex, processes.shared_memory()
+    environment = {
+        **os.environ,
+        **ONE_THREAD,
         "TORCH_EXTENSIONS_DIR": str(op_cache.directory("cpu")),
         "DS_ACCELERATOR": "cpu",
         "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONUNBUFFERED": "1",
+        processes.TOKEN_VARIABLE: token,
     }
-    done = subprocess.run(
-        [*launcher, *rest],
-        cwd=directory,
-        env={**os.environ, **built, **ONE_THREAD, "PYTHONUNBUFFERED": "1", **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    with log.open("w") as output:
+        running = subprocess.Popen(
+            [*launcher, *rest], cwd=directory, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    deadline_s = time.monotonic() + 300
+    try:
+        while len(losses_said(log.read_text())) < losses:
+            assert time.monotonic() < deadline_s, log.read_text()
+            assert running.poll() is None, log.read_text()
+            time.sleep(0.2)
+    finally:
+        processes.end(token, there_before=segments)
+        running.wait()
+    return losses_said(log.read_text())
 
 
 _MODULES = {
@@ -148,13 +158,6 @@ def losses_said(log: str) -> list[float]:
     """Return the losses of a loop's own log lines (`step 3 loss 5.1234 ...`), or of the Trainer's, in order."""
     loops = re.findall(r"^step \d+ loss ([\d.]+)", log, re.MULTILINE)
     return [float(text) for text in loops or re.findall(r"\{'loss': '?([\d.]+)", log)]
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _has(path: Path) -> bool:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from autotune import storage as storages
+from autotune.command import as_argument
 from autotune.trials import FailureKind
 from tests.script_trials import SCRIPTS, by_hand, losses_said, trial
 
@@ -63,8 +63,8 @@ def check_same_training(measured, said_by_hand):
 
 
 @pytest.fixture(scope="module")
-def plain_by_hand():
-    return losses_said(by_hand([*TORCHRUN, "--standalone", *PLAIN]))
+def plain_by_hand(tmp_path_factory):
+    return by_hand([*TORCHRUN, "--standalone", *PLAIN], tmp_path_factory.mktemp("by-hand") / "log")
 
 
 def test_a_plain_loop(tmp_path, plain_by_hand):
@@ -109,14 +109,13 @@ def test_a_script_with_an_optimizer_of_its_own(tmp_path, style):
     measured = trial(tmp_path, words, "own_optimizer.json", settings)
     check(measured, micro=8, accumulation=4 if settings else 2, stage=1 if settings else 2)
     assert measured.measurement.effective_config["optimizer.class"] == "AdamW"
-    assert measured.measurement.effective_config["optimizer.type"] is None
     if style:  # the same losses, whichever way they go backward, and without autotune
-        check_same_training(measured, losses_said(by_hand([*TORCHRUN, "--standalone", *OWN_OPTIMIZER])))
+        check_same_training(measured, by_hand([*TORCHRUN, "--standalone", *OWN_OPTIMIZER], tmp_path / "by-hand"))
 
 
 @pytest.fixture(scope="module")
-def accelerate_by_hand():
-    return losses_said(by_hand([*ACCELERATE, *ACCELERATE_LOOP]))
+def accelerate_by_hand(tmp_path_factory):
+    return by_hand([*ACCELERATE, *ACCELERATE_LOOP], tmp_path_factory.mktemp("by-hand") / "log")
 
 
 def test_accelerate_launch(tmp_path, accelerate_by_hand):
@@ -139,7 +138,7 @@ def test_accelerate_launch_with_what_the_arguments_and_the_file_say(tmp_path):
 def trainer_by_hand(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trainer")
     words = ["hf_trainer.py", "--deepspeed", "hf_trainer.json", *TRAINER, *PASSED, "--output_dir", str(folder)]
-    return losses_said(by_hand([*TORCHRUN, "--standalone", *words]))
+    return by_hand([*TORCHRUN, "--standalone", *words], folder / "log")
 
 
 def test_hugging_face_trainer(tmp_path, trainer_by_hand):
@@ -203,3 +202,47 @@ def test_a_lora_adapter(tmp_path, config):
     assert (measured.measurement.trained_parameters, measured.measurement.total_parameters) == (39_936, 204_096)
     said = losses_said(measured.log)
     assert said == pytest.approx(measured.losses[: len(said)], rel=2e-4)
+
+
+@pytest.mark.ray
+def test_a_campaign_on_the_trainer_and_a_run_by_hand_of_what_it_exports(tmp_path):
+    campaign = {
+        "name": "trainer",
+        "ds_config": str(SCRIPTS / "hf_trainer.json"),
+        "hardware": {"accelerator": "cpu"},
+        "budget": {"steps": 3, "warmup_steps": 1},
+        "space": {"narrow": {MICRO: [4, 8], ACCUMULATION: [1, 2]}},
+        "run_directory": str(tmp_path / "runs"),
+    }
+    (tmp_path / "campaign.yaml").write_text(json.dumps(campaign))
+    script = ["hf_trainer.py", "--use_cpu", "--max_steps", "1000", "--logging_steps", "1", "--save_strategy", "no"]
+    passed = ["--per_device_train_batch_size", f"{{{MICRO}=8}}", "--learning_rate", f"{{{RATE}=3e-3}}"]
+    passed += ["--gradient_accumulation_steps", f"{{{ACCUMULATION}=2}}"]
+    words = [*TORCHRUN, *script, "--deepspeed", "{config}", *passed, *OUTPUT]
+
+    def autotune(*arguments):
+        url = f"sqlite:///{tmp_path}/autotune.db"
+        done = subprocess.run(
+            [sys.executable, "-m", "autotune", *arguments],
+            cwd=SCRIPTS,
+            env=os.environ | {"AUTOTUNE_STORAGE": url, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    autotune("launch", str(tmp_path / "campaign.yaml"), "--trials", "3", "--", *words)
+    rows = json.loads(autotune("trials", "trainer", "--format", "json"))
+    assert [row["state"] for row in rows] == ["COMPLETE"] * 3
+    said = autotune("export", "trainer", "--for", "hf", "-o", str(tmp_path / "best.json"))
+    exported = json.loads((tmp_path / "best.json").read_text())
+    assert exported[MICRO] == exported[ACCUMULATION] == exported["optimizer"]["params"]["lr"] == "auto"
+    flags = json.loads((tmp_path / "best.provenance.json").read_text())["flags"]
+    given = [word for flag, value in flags.items() for word in (flag, as_argument(value))]
+    assert "--per_device_train_batch_size" in given
+    assert all(flag in said for flag in flags)
+    typed = [*script, "--deepspeed", str(tmp_path / "best.json"), *given, "--output_dir", str(tmp_path / "out")]
+    losses = by_hand([*TORCHRUN, "--standalone", *typed], tmp_path / "by-hand", losses=3)
+    assert UNIFORM - 0.2 < losses[0] < UNIFORM + 0.2

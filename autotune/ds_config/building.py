@@ -70,9 +70,9 @@ def as_sent(
     """Return a trial's configuration as a user's script is to read it.
 
     What the user's file leaves to the script ("auto", which Hugging Face's Trainer and accelerate fill in) stays so,
-    but for searched keys that the command doesn't pass: they get their number. Of the batch triple only what the
-    user's file has, or what is searched, is written. Keys come in the user's order, and DeepSpeed's own autotuner is
-    switched off.
+    but for searched keys that the trial sets and the command doesn't pass: they get their number. Of the batch triple
+    only what the user's file has, or what is searched, is written. Keys come in the user's order, and DeepSpeed's own
+    autotuner is switched off.
 
     Args:
         concrete: the whole configuration of the trial.
@@ -87,7 +87,8 @@ def as_sent(
     for key, value in leaves(own).items():
         block = key.rpartition(".")[0]
         has_place = not block or isinstance(get(sent, block), Mapping)
-        if value == AUTO and has_place and not (key in searched and key not in passed):
+        is_number = key in searched and key not in passed and get(concrete, key) is not None
+        if value == AUTO and has_place and not is_number:
             _set(sent, key, AUTO)
     return ordered_like(sent, own)
 
