@@ -75,7 +75,7 @@ def test_its_environment_example_runs(tmp_path, monkeypatch):
 
 
 def test_its_table_has_every_placeholder():
-    rows = dict(re.findall(r"^\| `\{([a-z_]+)\}` \| ([^|]*?) \|$", TEXT, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `\{([a-z_0-9]+)\}` \| ([^|]*?) \|$", TEXT, re.MULTILINE))
     for name, meaning in commands_of_scripts.GIVEN.items():
         assert rows[name].startswith(meaning.removeprefix("that "))
 

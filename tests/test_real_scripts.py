@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -62,6 +63,13 @@ def check_same_training(measured, said_by_hand):
     assert said == said_by_hand[: len(said)]
 
 
+def check_same_time(measured):
+    """Hold the time of the steps to the loop's own stopwatch, which says steps/s since its start."""
+    step, speed = re.findall(r"^step (\d+) loss \S+ ([\d.]+) steps/s", measured.log, re.MULTILINE)[-1]
+    own_s = int(step) / float(speed)
+    assert sum(each.time_s for each in measured.steps[0][: int(step)]) == pytest.approx(own_s, rel=0.2, abs=0.2)
+
+
 @pytest.fixture(scope="module")
 def plain_by_hand(tmp_path_factory):
     return by_hand([*TORCHRUN, "--standalone", *PLAIN], tmp_path_factory.mktemp("by-hand") / "log")
@@ -73,6 +81,7 @@ def test_a_plain_loop(tmp_path, plain_by_hand):
     took_s = time.monotonic() - began_s
     check(measured, micro=8, accumulation=2)
     check_same_training(measured, plain_by_hand)
+    check_same_time(measured)
     assert measured.measurement.trained_parameters == measured.measurement.total_parameters == 137_216
     assert sum(step.time_s for step in measured.steps[0]) < took_s
     assert (measured.measurement.timed_steps, measured.measurement.warmup_steps) == (3, 1)
@@ -122,6 +131,7 @@ def test_accelerate_launch(tmp_path, accelerate_by_hand):
     measured = trial(tmp_path, [*ACCELERATE, *ACCELERATE_LOOP], "accelerate_loop.json")
     check(measured, micro=8, accumulation=2)
     check_same_training(measured, accelerate_by_hand)
+    check_same_time(measured)
     assert measured.sent[MICRO] == measured.sent[ACCUMULATION] == "auto"
 
 
