@@ -158,9 +158,9 @@ def _complete_for_accelerate(config: dict[str, Any], summary: StudySummary) -> N
     """Leave what accelerate needs, and of the rest of the batch triple what the user has.
 
     accelerate wants a `zero_optimization` block, takes a missing accumulation for 1 and multiplies with the micro-batch
-    (`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py, `_prepare_deepspeed` in accelerator.py). It reads
-    the file by `json`, and DeepSpeed's schedulers take 100 but not the 100.0 that 1e2 is then
-    (`WarmupLR` in deepspeed/runtime/lr_schedules.py): their whole numbers become ints.
+    (`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py, `_prepare_deepspeed` in accelerator.py). It
+    reads the file by `json`, which makes 100.0 of a 1e2, and DeepSpeed's schedulers refuse that (`WarmupLR` in
+    deepspeed/runtime/lr_schedules.py): their whole numbers become ints.
     """
     _leave_out(config, (_TRAIN_BATCH,), but={_TRAIN_BATCH} & summary.ds_config.keys())
     config.setdefault("zero_optimization", {"stage": 0})
