@@ -98,7 +98,8 @@ def _set_offload(config: dict[str, Any], offload: str) -> None:
 def _set_learning_rate(config: dict[str, Any], value: Value) -> None:
     """The optimizer's rate, and the peak of a warm-up schedule that would otherwise override it.
 
-    Where a warm-up has no peak, DeepSpeed's default of 0.001 would (deepspeed/runtime/lr_schedules.py).
+    Where a WarmupDecayLR has no peak, DeepSpeed's default of 0.001 would; a WarmupLR follows the optimizer then
+    (deepspeed/runtime/lr_schedules.py).
     """
     if not isinstance(config.get("optimizer"), dict):
         raise ConfigError(
@@ -106,7 +107,7 @@ def _set_learning_rate(config: dict[str, Any], value: Value) -> None:
             f"add one, or remove {LEARNING_RATE} from the space"
         )
     _set(config, LEARNING_RATE, value)
-    if get(config, "scheduler.type") in ("WarmupLR", "WarmupDecayLR"):
+    if get(config, "scheduler.type") == "WarmupDecayLR":
         _set(config, "scheduler.params.warmup_max_lr", value)
     for peak in ("scheduler.params.warmup_max_lr", "scheduler.params.cycle_max_lr"):
         if get(config, peak) is not None:
