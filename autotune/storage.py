@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shlex
 import sqlite3
 import tempfile
 import time
@@ -36,6 +37,8 @@ from autotune.trials import Outcome, Trial, TrialRequest, TrialState, Value
 
 DEFAULT_URL = "sqlite:///autotune.db"
 _PREFIX = "autotune:"
+_VARIABLE = "AUTOTUNE_STORAGE"
+"""Environment variable that stands in for --storage (`autotune.cli.options.STORAGE_VARIABLE`)."""
 _SQLITE_WAIT_S = 60.0
 """How long a reader or the writer waits for SQLite's lock."""
 NETWORK_VARIABLE = "AUTOTUNE_SQLITE_ON_NETWORK"
@@ -134,6 +137,11 @@ def shown(url: str) -> str:
         return url
 
 
+def option(url: str) -> str:
+    """Return what a command of autotune's needs to find this storage; nothing for the one it finds itself."""
+    return "" if url in (DEFAULT_URL, os.environ.get(_VARIABLE)) else f" --storage {shlex.quote(shown(url))}"
+
+
 class Storage:
     """An open storage: studies by name."""
 
@@ -160,10 +168,10 @@ class Storage:
             study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], name)
         except optuna.exceptions.DuplicatedStudyError as error:
             raise StudyError(
-                f"study {name!r} exists already in {shown(self.url)}; go on with it (autotune resume {name}), "
-                f"or choose another name (--study)"
+                f"study {name!r} exists already in {shown(self.url)}; go on with it "
+                f"(autotune resume {name}{option(self.url)}), or choose another name (--study)"
             ) from error
-        study = StoredStudy(self._storage, study_id, name)
+        study = StoredStudy(self._storage, study_id, name, url=self.url)
         for key, value in attributes.items():
             study.set_attribute(key, value)
         return study
@@ -175,7 +183,7 @@ class Storage:
             StudyError: when there is none of that name.
         """
         try:
-            return StoredStudy(self._storage, self._storage.get_study_id_from_name(name), name)
+            return StoredStudy(self._storage, self._storage.get_study_id_from_name(name), name, url=self.url)
         except KeyError as error:
             names = ", ".join(self.names()) or "none yet"
             raise StudyError(f"study {name!r} is not in {shown(self.url)}; there: {names}") from error
@@ -189,9 +197,10 @@ class Storage:
 class StoredStudy:
     """One study in the storage: its attributes and its trials. Only the controller calls what writes."""
 
-    def __init__(self, storage: BaseStorage, study_id: int, name: str) -> None:
+    def __init__(self, storage: BaseStorage, study_id: int, name: str, *, url: str) -> None:
         self._storage = storage
         self._study_id = study_id
+        self.url = url
         self._finished: dict[int, Trial] = {}
         self.name = name
 
