@@ -162,6 +162,8 @@ class Campaign(_Section):
     """Name of the study in the storage."""
     ds_config: str | dict[str, Any]
     """Your DeepSpeed configuration: a path, or the mapping itself. Trial 0 measures it."""
+    ds_config_notation: dict[str, str] = Field(default_factory=dict)
+    """How numbers are written in it, by JSON pointer: autotune's own note, read from its file."""
     workload: WorkloadSection = WorkloadSection()
     hardware: HardwareSection = HardwareSection()
     space: SpaceChanges = SpaceChanges()
@@ -203,7 +205,8 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     """
     path = Path(path)
     try:
-        data = _from_yaml(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        data = _from_yaml(text)
     except (OSError, ValueError) as error:
         raise CampaignError(f"can't read the campaign file {path}: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
@@ -224,7 +227,9 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
             f"lists and mappings (put a date into quotes, and let no anchor refer to itself)"
         ) from error
     campaign = parse(data, where=str(path))
-    return campaign.model_copy(update={"ds_config": _ds_config(campaign)})
+    return campaign.model_copy(
+        update={"ds_config": _ds_config(campaign), "ds_config_notation": _notation(campaign, text)}
+    )
 
 
 def with_command(campaign: Campaign, words: Sequence[str], *, directory: str) -> Campaign:
@@ -432,6 +437,8 @@ def summary(stored: StoredStudy) -> StudySummary:
         objective=objective_of(campaign),
         hardware=hardware,
         is_running=controller_is_alive(stored.attribute("controller")),
+        ds_config=_ds_config(campaign),
+        ds_config_notation=campaign.ds_config_notation,
     )
 
 
@@ -525,6 +532,15 @@ def _ds_config(campaign: Campaign) -> dict[str, Any]:
     if isinstance(campaign.ds_config, dict):
         return campaign.ds_config
     return config_file.read(_path(campaign, campaign.ds_config))
+
+
+def _notation(campaign: Campaign, text: str) -> dict[str, str]:
+    """How the user writes numbers in the configuration: in its own file, or in the campaign's text."""
+    if isinstance(campaign.ds_config, str):
+        return config_file.notation_of(_path(campaign, campaign.ds_config).read_text(encoding="utf-8-sig"))
+    document = yaml.compose(text, _Loader)
+    members = document.value if isinstance(document, yaml.MappingNode) else []
+    return config_file.notation_of_yaml(next((node for key, node in members if key.value == "ds_config"), None))
 
 
 def _path(campaign: Campaign, text: str) -> Path:

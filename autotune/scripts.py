@@ -89,7 +89,7 @@ def unavailable(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str
         if auto and not set(config_file.keys_of(name)) & passed:
             key = auto[0]
             reasons[name] = (
-                f'{key} is "auto": the script sets it; to search it, pass it with {{{name}=VALUE}} in the command'
+                f'{key} is "auto": the script sets it; to search it, pass it with {{{key}=VALUE}} in the command'
             )
     if not isinstance(config.get("optimizer"), Mapping):
         reasons[config_file.LEARNING_RATE] = (

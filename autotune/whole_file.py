@@ -1,9 +1,10 @@
-"""A file that is written whole or not at all."""
+"""A file that is written whole or not at all; or several, all of them or none."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -13,6 +14,34 @@ def write(text: str, path: Path) -> None:
     Raises:
         OSError: when it can't be written; nothing is left behind then.
     """
+    write_all({path: text})
+
+
+def write_all(texts: Mapping[Path, str]) -> None:
+    """Write text files that belong together: none takes its place before all of them are on the disk.
+
+    Raises:
+        OSError: when one can't be written; no file is changed and nothing is left behind then.
+    """
+    neighbours: dict[Path, Path] = {}
+    try:
+        for path, text in texts.items():
+            _refuse_folder(path)
+            neighbours[path] = _neighbour(text, path)
+        for path, neighbour in neighbours.items():
+            neighbour.replace(path)
+    except OSError:
+        for neighbour in neighbours.values():
+            neighbour.unlink(missing_ok=True)
+        raise
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder")
+
+
+def _neighbour(text: str, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
         neighbour = Path(file.name)
@@ -22,7 +51,7 @@ def write(text: str, path: Path) -> None:
             umask = os.umask(0)
             os.umask(umask)
             neighbour.chmod(0o666 & ~umask)
-            neighbour.replace(path)
         except OSError:
             neighbour.unlink(missing_ok=True)
             raise
+    return neighbour

@@ -1,5 +1,6 @@
 """The README tells the truth: its commands exist, its files parse, its code runs."""
 
+import os
 import re
 import subprocess
 import sys
@@ -70,7 +71,17 @@ def test_its_environment_example_runs(tmp_path, monkeypatch):
     opened.close()
 
 
+def test_its_lint_example_is_what_lint_says(tmp_path):
+    (config,), (said,) = blocks("json"), blocks("text")
+    (command,) = re.findall(r"`autotune (lint [^`]*--fix)` says", TEXT)
+    (tmp_path / "ds_config.json").write_text(config)
+    program = [sys.executable, "-m", "autotune", *command.split()]
+    environment = os.environ | {"COLUMNS": "100"}
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == said.strip()
+
+
 def test_every_relative_link_leads_somewhere():
-    for name in ("README.md", "CONTRIBUTING.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "docs/ds_configs.md", "tests/data/ds_configs/README.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text()):
-            assert (ROOT / target).exists(), target
+            assert (ROOT / name).parent.joinpath(target).exists(), target

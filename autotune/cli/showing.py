@@ -15,6 +15,7 @@ from autotune.cli.options import Format
 from autotune.cli.rows import outcome_seconds, peak_memory_bytes, trial_figures, trial_record
 from autotune.cli.studies import command, opened, summary_of, trial_of
 from autotune.errors import StudyError
+from autotune.evaluators.script import LOG
 from autotune.report import units
 from autotune.report.changes import Change, changes
 from autotune.report.summary import StudySummary
@@ -48,7 +49,7 @@ def print_log(name: str, number: int, *, rank: int | None, url: str | None) -> i
         raise StudyError(f"trial {number} of study {name!r} is still running; its log is kept when it ends")
     failed_rank = trial.failure.rank if trial.failure and trial.failure.rank is not None else 0
     wanted = f"rank{failed_rank if rank is None else rank}"
-    path = trial.outcome.logs.get(wanted)
+    path = trial.outcome.logs.get(wanted) or trial.outcome.logs.get(LOG)
     if path is not None and Path(path).is_file():
         sys.stderr.write(f"{path}\n")
         sys.stdout.write(Path(path).read_text(encoding="utf-8", errors="replace"))
@@ -98,7 +99,7 @@ def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Te
     spread = f"+-{measurement.samples_per_second_spread:.0%}"
     steps = f"{units.count(measurement.timed_steps, 'timed step')} after {measurement.warmup_steps} of warm-up"
     loss = f"{measurement.held_out_loss_before:.4g} to {measurement.held_out_loss_after:.4g}"
-    learnt = f"held-out loss {loss} in {units.seconds(measurement.convergence_time_s)} of training"
+    learnt = f"{measurement.loss_source} loss {loss} in {units.seconds(measurement.convergence_time_s)} of training"
     pairs: list[tuple[str, str | Text]] = [
         ("R", units.score(trial.score)),
         (
@@ -117,9 +118,18 @@ def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Te
         if getattr(measurement, f"{part}_s") is not None
     ]
     pairs += [("of a step", ", ".join(parts))] if parts else []
+    if measurement.trained_parameters is not None:
+        pairs.append(("parameters", _parameters(measurement)))
+    pairs += [("note", remark) for remark in measurement.remarks]
     if measurement.skipped_steps:
         pairs.append(("skipped", f"{units.count(measurement.skipped_steps, 'step')} by an overflowing loss scale"))
     return pairs
+
+
+def _parameters(measurement: Measurement) -> str:
+    trained, total = measurement.trained_parameters, measurement.total_parameters
+    frozen = f" of {units.number(total)}: the others are frozen" if total != trained else ""
+    return f"{units.number(trained)} trained{frozen}"
 
 
 def _failure(failure: Failure) -> list[tuple[str, str | Text]]:

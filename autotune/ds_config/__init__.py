@@ -1,11 +1,14 @@
-"""DeepSpeed configuration files: read one, say what it sets, lay a trial's settings over it, write it.
+"""DeepSpeed configuration files: read one, check it, say what it sets, lay a trial's settings over it, write it.
 
 Keys that are not searched come out exactly as they went in; only dotted keys in `settings` are touched.
 """
 
 from autotune.dotted import get, leaves
 from autotune.ds_config.building import as_sent, build, complete, overlay
-from autotune.ds_config.files import as_base64, as_text, parse, read, write
+from autotune.ds_config.files import as_base64, parse, read, write
+from autotune.ds_config.findings import Finding, Severity, Target
+from autotune.ds_config.linting import Report, Verdict, lint
+from autotune.ds_config.notation import notation_of, notation_of_yaml, render
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     AUTO,
@@ -29,19 +32,27 @@ __all__ = [
     "PRECISION",
     "SHARED_BY_TRAINER",
     "STAGE",
+    "Finding",
+    "Report",
+    "Severity",
+    "Target",
+    "Verdict",
     "as_base64",
     "as_sent",
-    "as_text",
     "build",
     "check_stage",
     "complete",
     "get",
     "keys_of",
     "leaves",
+    "lint",
+    "notation_of",
+    "notation_of_yaml",
     "overlay",
     "parse",
     "precision_of",
     "read",
+    "render",
     "settings_of",
     "without_auto",
     "write",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from autotune.dotted import get, leaves
+from autotune.ds_config.rules.batch import nearest
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     AUTO,
@@ -103,7 +104,8 @@ def complete(config: Mapping[str, Any], *, world_size: int) -> dict[str, Any]:
         raise ConfigError(
             f"train_batch_size: {train} is not {MICRO_BATCH} x {ACCUMULATION} x ranks = "
             f"{micro} x {accumulation} x {world_size} = {micro * accumulation * world_size}; "
-            f"change one of them, or leave out train_batch_size"
+            f"change one of them, or leave out train_batch_size; the nearest that hold: "
+            + ", ".join(f"{triple} x {world_size}" for triple in nearest(train, micro, accumulation, world_size))
         )
     completed = dict(config)
     completed[MICRO_BATCH], completed[ACCUMULATION] = micro, accumulation

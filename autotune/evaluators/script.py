@@ -158,7 +158,7 @@ class ScriptEvaluator:
             directory=str(folder),
             files={
                 ASSIGNMENT_FILE: assignment.to_text(),
-                config_name(request.ds_config): config_file.as_text(self.sent(request)),
+                config_name(request.ds_config): config_file.render(self.sent(request)),
             },
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from autotune.hardware import Hardware
 from autotune.objective import Objective
@@ -28,6 +29,10 @@ class StudySummary:
     hardware: Hardware
     is_running: bool
     """Whether a controller runs it now."""
+    ds_config: Mapping[str, Any] = field(default_factory=dict)
+    """The user's configuration as it went in, "auto" values and all."""
+    ds_config_notation: Mapping[str, str] = field(default_factory=dict)
+    """How the user wrote numbers in it (`ds_config.notation_of`)."""
 
     @property
     def finished(self) -> list[Trial]:

@@ -40,8 +40,14 @@ def against_baseline(summary: StudySummary) -> Table | None:
     if best is None:
         return None
     start, top = baseline.measurement if baseline else None, best.measurement
+    source = top.loss_source.capitalize() if top else ""
     rows = [
-        (name, _read(start, read, text), _read(top, read, text), _ratio(start, top, read))
+        (
+            name.format(loss=source),
+            _read(start, read, text),
+            _read(top, read, text),
+            _ratio(start, top, read),
+        )
         for name, read, text in _FIGURES
         if any(figures is not None and read(figures) is not None for figures in (start, top))
     ]
@@ -236,7 +242,7 @@ _FIGURES: Sequence[tuple[str, _Read, Callable[[float | None], str]]] = (
     ("Step time (median)", lambda m: m.step_time_s, units.seconds),
     ("Samples per step", lambda m: m.samples_per_step, units.number),
     ("Convergence, loss drop/s", lambda m: m.convergence_per_second, units.number),
-    ("Held-out loss after the same time", lambda m: m.held_out_loss_after, units.number),
+    ("{loss} loss after the same time", lambda m: m.held_out_loss_after, units.number),
     ("Peak memory of a rank", _peak, units.memory),
     ("Spread of step times", lambda m: m.samples_per_second_spread, units.percent),
 )

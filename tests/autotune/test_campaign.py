@@ -117,7 +117,7 @@ def test_a_missing_file_is_named(tmp_path):
         ([], {"train_batch_size": 7}, ConfigError, "7 is not"),
         ([], {"train_batch_size": 16}, ConfigError, "has no optimizer block"),
         ([], DS | {"zero_optimization": {"stage": 4}}, ConfigError, "zero_optimization.stage: got 4; it must be 0, 1"),
-        ([], DS | {"zero_optimization": {"stage": "3"}}, ConfigError, "zero_optimization.stage: got '3'"),
+        ([], DS | {"zero_optimization": {"stage": "three"}}, ConfigError, "zero_optimization.stage: got 'three'"),
         ([], DS | {"zero_optimization": {"stage": [3]}}, ConfigError, "got \\[3\\]"),
         (["space.remove=[stages]"], DS, SpaceError, "stages is no dimension"),
         (["budget={}"], DS, CampaignError, "give exactly one"),

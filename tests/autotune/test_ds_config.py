@@ -63,7 +63,7 @@ def test_what_is_no_configuration_is_refused(tmp_path, text, complaint):
         ds_config.read(path)
 
 
-@pytest.mark.parametrize(("name", "complaint"), [("zero3.yaml", "is YAML"), ("a\0b.json", "can't read")])
+@pytest.mark.parametrize(("name", "complaint"), [("zero3.yaml", "can't read"), ("a\0b.json", "can't read")])
 def test_a_path_that_leads_to_no_configuration_is_refused(tmp_path, name, complaint):
     with pytest.raises(ConfigError, match=complaint):
         ds_config.read(tmp_path / name)
@@ -162,7 +162,10 @@ def test_the_batch_triple_is_completed(given, triple):
     [
         ({"train_batch_size": 7}, "train_batch_size: 7 is not .* = 3 x 1 x 2 = 6"),
         ({"train_batch_size": 1}, "1 is not"),
-        ({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 3}, "16 is not .* = 3 x 2 x 2 = 12"),
+        (
+            {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 3},
+            "16 is not .* = 3 x 2 x 2 = 12.* hold: 16 = 4 x 2 x 2, 12 = 3 x 2 x 2",
+        ),
         ({"train_batch_size": "16"}, "got '16'; it must be a whole number"),
         ({"train_batch_size": True}, "got True"),
         ({"gradient_accumulation_steps": 0}, "got 0"),

@@ -99,7 +99,7 @@ def inf(engine, loss):
 
 
 def overflow(engine, loss):
-    """A finite loss whose gradients overflow; with faulty_skipped_steps.json DeepSpeed skips each such step."""
+    """A finite loss whose gradients are infinite: ZeRO 1 to 3 skip such a step, in fp32 too."""
     loss = loss * 1.0
     loss.register_hook(lambda gradient: gradient * float("inf"))
     return loss

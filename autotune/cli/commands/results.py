@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import Alpha, Beta, Quiet, Storage, StudyName
+from autotune.consumer import Consumer
 
 _VALIDATION_REPEATS = 5
 
@@ -25,6 +26,15 @@ def export(
             show_default=False,
         ),
     ] = None,
+    consumer: Annotated[
+        Consumer,
+        typer.Option(
+            "--for",
+            help="What reads it. deepspeed: every number in the file. hf: what Hugging Face's Trainer shares with "
+            'TrainingArguments stays "auto", and their flags are printed. accelerate: a YAML file beside it, for '
+            "accelerate launch --config_file.",
+        ),
+    ] = Consumer.DEEPSPEED,
     trial: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Of this trial; by default the best.", show_default=False)
     ] = None,
@@ -34,11 +44,12 @@ def export(
 ) -> int:
     """Write the best DeepSpeed configuration to a file.
 
-    It is written exactly as it was measured; where its figures come from goes into a file beside it.
+    It is written as it was measured, and what was not searched exactly as it is in your file; where its figures come
+    from goes into a file beside it.
     """
     from autotune.cli.results import write_export
 
-    return write_export(study, path, number=trial, url=storage, alpha=alpha, beta=beta)
+    return write_export(study, path, consumer=consumer, number=trial, url=storage, alpha=alpha, beta=beta)
 
 
 def report(

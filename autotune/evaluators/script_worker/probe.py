@@ -36,7 +36,10 @@ def install(directory: str) -> None:
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Calls back when a module has been imported, before whoever imports it sees it."""
+    """Calls back when a module has been imported, before whoever imports it sees it.
+
+    It stays in place: libraries look for a module's spec to find out whether it is installed, long before they import.
+    """
 
     def __init__(self, callbacks: dict[str, Callable[[ModuleType], None]]) -> None:
         self._callbacks = callbacks
@@ -44,7 +47,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        callback = self._callbacks.pop(name, None)
+        callback = self._callbacks.get(name)
         if callback is None:
             return None
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
