@@ -112,7 +112,8 @@ def _findings(trial: Trial | None, path: Path) -> Iterator[Finding]:
 
 def _figures(measurement: Measurement) -> str:
     step = units.seconds(measurement.step_time_s)
-    loss = f"{measurement.loss_source} loss {measurement.held_out_loss_before:.4g} to {measurement.held_out_loss_after:.4g}"
+    fall = f"{measurement.held_out_loss_before:.4g} to {measurement.held_out_loss_after:.4g}"
+    loss = f"{measurement.loss_source} loss {fall}"
     return f"it trains: {measurement.samples_per_step} samples a step, {step} each, {loss}"
 
 
