@@ -39,7 +39,10 @@ GIVEN: Mapping[str, str] = {
 }
 """Placeholders that are not settings."""
 
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_.]*)(?:=(?P<start>[^{}]*))?\}")
+_NAME = r"[A-Za-z_][A-Za-z0-9_.]*"
+_PLACEHOLDER = re.compile(
+    rf"\{{\{{(?P<literal>{_NAME}(?:=[^{{}}]*)?)\}}\}}|\{{(?P<name>{_NAME})(?:=(?P<start>[^{{}}]*))?\}}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,7 @@ class CommandTemplate:
 
         def replaced(match: re.Match[str]) -> str:
             name = match["name"]
-            return match[0][0] if name is None else as_argument(values[name])
+            return f"{{{match['literal']}}}" if name is None else as_argument(values[name])
 
         return tuple(_PLACEHOLDER.sub(replaced, word) for word in self.words)
 

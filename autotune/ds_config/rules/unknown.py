@@ -39,11 +39,15 @@ def unknown_keys(subject: Subject) -> Iterator[Finding]:
         yield _finding(subject, path, value, block, may_be_typo=count <= _MOST_SUGGESTIONS)
 
 
+_STRIPPED = ("autotuning", "arg_mappings")
+"""DeepSpeed strips the keys of this block itself (`ResourceManager` in deepspeed/autotuning/scheduler.py)."""
+
+
 def spaces_in_keys(subject: Subject) -> Iterator[Finding]:
     """A space in the quotes makes another key of it."""
     for path in _paths(subject.document.data, ()):
         key = str(path[-1])
-        if key == key.strip() or not key.strip():
+        if key == key.strip() or not key.strip() or path[:-1] == _STRIPPED:
             continue
         yield subject.find(
             Severity.ERROR,
