@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from autotune import command as commands
 from autotune import ds_config as config_file
 from autotune import hardware as hardware_detection
 from autotune import launchers, scripts
@@ -26,6 +27,7 @@ from autotune.evaluators.deepspeed import DeepSpeedEvaluator
 from autotune.evaluators.protocol import Evaluator
 from autotune.evaluators.recorded import RecordedEvaluator
 from autotune.evaluators.script import ScriptEvaluator
+from autotune.evaluators.script import settings_of as script_settings_of
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.hardware import Hardware
 from autotune.objective import Objective
@@ -193,12 +195,13 @@ class Campaign(_Section):
     """Folder that relative paths count from, and that workload modules are found in; the file's own by default."""
 
 
-def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
+def load(path: Path | str, overrides: Sequence[str] = (), *, command: Sequence[str] = ()) -> Campaign:
     """Read a campaign file.
 
     Args:
         path: the YAML file.
         overrides: `a.b=c` texts laid over it; c is read as YAML.
+        command: a training command in the place of the file's workload.
 
     Raises:
         CampaignError: naming the key, the value got, and the rule.
@@ -219,6 +222,9 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     data.setdefault("folder", str(path.resolve().parent))
     for override in overrides:
         _override(data, override)
+    if command:
+        _put_command(data, command)
+    _take_config_from_command(data, where=str(path))
     try:
         json.dumps(data)
     except (TypeError, ValueError, RecursionError) as error:
@@ -232,20 +238,34 @@ def load(path: Path | str, overrides: Sequence[str] = ()) -> Campaign:
     )
 
 
-def with_command(campaign: Campaign, words: Sequence[str], *, directory: str) -> Campaign:
-    """Return the campaign with a training command instead of its workload.
+def _put_command(data: dict[str, Any], words: Sequence[str]) -> None:
+    """Put a training command of the command line in the place of the file's workload; it runs in this folder."""
+    given = data.get("workload")
+    kept = dict(given) if isinstance(given, dict) else {}
+    for name in ("function", "arguments", "command", "directory"):
+        kept.pop(name, None)
+    data["workload"] = {**kept, "command": list(words), "directory": os.getcwd()}
 
-    Args:
-        campaign: what else there is to say.
-        words: the command.
-        directory: where it runs.
 
-    Raises:
-        CampaignError: when the command can't be used.
-    """
-    kept = campaign.workload.model_dump(exclude={"function", "arguments", "command", "directory"})
-    workload = {**kept, "command": tuple(words), "directory": directory}
-    return parse({**campaign.model_dump(), "workload": workload}, where="the command line")
+def _take_config_from_command(data: dict[str, Any], *, where: str) -> None:
+    """Let the command name the configuration where the file doesn't."""
+    workload = data.get("workload")
+    command = workload.get("command") if isinstance(workload, dict) else None
+    if not isinstance(command, str | list) or not isinstance(workload, dict):
+        return
+    folder = Path(data["folder"])
+    directory = folder / str(workload.get("directory", "."))
+    named = launchers.recognise(words_of(command), directory=directory).config
+    if named is None or "{" in named.path:
+        return
+    path, given = directory / named.path, data.get("ds_config")
+    if given is None:
+        data["ds_config"] = str(path)
+    elif not isinstance(given, str) or (folder / given).resolve() != path.resolve():
+        raise CampaignError(
+            f"{where}: ds_config says one configuration and the command names another, {named.path}; put {{config}} "
+            f"in its place in the command, or leave ds_config out"
+        )
 
 
 def parse(data: Mapping[str, Any], *, where: str) -> Campaign:
@@ -454,6 +474,9 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
     device: Literal["cpu", "cuda"] = "cuda" if hardware.accelerator == "cuda" else "cpu"
     command = command_of(campaign)
     if command is not None:
+        searched = space_of(campaign, hardware).names
+        config, _ = start_config(campaign, hardware)
+        command.check({*commands.GIVEN, *script_settings_of(config), *searched})
         return ScriptEvaluator(
             command=command,
             directory=_directory(campaign),
@@ -461,7 +484,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
             world_size=hardware.ranks,
             device=device,
             own_config=_ds_config(campaign),
-            searched=space_of(campaign, hardware).names,
+            searched=searched,
             counts_samples=campaign.workload.batch_dimension == "first",
             run_directory=str(run_directory(campaign, study_name)),
             deadlines=_deadlines(campaign),
