@@ -23,14 +23,14 @@ UNIFORM = math.log(256)
 """Loss of a model of bytes that knows nothing, 5.55; an untrained one is close to it."""
 
 TORCHRUN = ["torchrun", "--nproc_per_node", "2"]
-LOOP = ["--max_steps", "6", "--log_every", "1", "--eval_every", "0"]
-TRAINER = shlex.split("--use_cpu --max_steps 6 --logging_steps 1 --save_strategy no --disable_tqdm true")
+LOOP = ["--max_steps", "9", "--log_every", "1", "--eval_every", "0"]
+TRAINER = shlex.split("--use_cpu --max_steps 9 --logging_steps 1 --save_strategy no --disable_tqdm true")
 PASSED = shlex.split("--per_device_train_batch_size 8 --gradient_accumulation_steps 2 --learning_rate 3e-3")
 OUTPUT = ["--output_dir", "{output}"]
 PLAIN = ["plain_loop.py", "--deepspeed_config", "plain_loop.json", *LOOP]
 OWN_OPTIMIZER = ["own_optimizer.py", "--deepspeed_config", "own_optimizer.json", *LOOP]
 ACCELERATE = ["accelerate", "launch", "--config_file", "accelerate_loop.yaml"]
-ACCELERATE_LOOP = ["accelerate_loop.py", "--cpu", "--max_steps", "6", "--log_every", "1", *PASSED]
+ACCELERATE_LOOP = ["accelerate_loop.py", "--cpu", "--max_steps", "9", "--log_every", "1", *PASSED]
 
 
 def check(measured, *, micro, accumulation, ranks=2, stage=2):
