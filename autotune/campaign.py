@@ -308,7 +308,7 @@ def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any]
     config_file.check_stage(concrete)
     command = command_of(campaign)
     if command is not None:
-        concrete = scripts.start_of(command, concrete, auto=auto)
+        concrete = scripts.start_of(command, concrete)
     return config_file.complete(concrete, world_size=hardware.ranks), auto
 
 
@@ -474,9 +474,10 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
     device: Literal["cpu", "cuda"] = "cuda" if hardware.accelerator == "cuda" else "cpu"
     command = command_of(campaign)
     if command is not None:
-        searched = space_of(campaign, hardware).names
-        config, _ = start_config(campaign, hardware)
-        command.check({*commands.GIVEN, *script_settings_of(config), *searched})
+        decided = space_of(campaign, hardware).decided
+        config, auto = start_config(campaign, hardware)
+        command.check({*commands.GIVEN, *script_settings_of(config), *decided})
+        scripts.check_starts(command, config, auto=auto)
         return ScriptEvaluator(
             command=command,
             directory=_directory(campaign),
@@ -484,7 +485,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
             world_size=hardware.ranks,
             device=device,
             own_config=_ds_config(campaign),
-            searched=searched,
+            searched=decided,
             counts_samples=campaign.workload.batch_dimension == "first",
             run_directory=str(run_directory(campaign, study_name)),
             deadlines=_deadlines(campaign),

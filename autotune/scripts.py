@@ -14,6 +14,9 @@ from autotune.errors import CampaignError
 from autotune.evaluators.script import PRECISION_NAMES, passed_keys
 from autotune.trials import Value
 
+_RATES = ("lr", config_file.LEARNING_RATE)
+"""Names of the learning rate in `autotuning.arg_mappings`."""
+
 
 def template_of(words: Sequence[str], config: Mapping[str, Any], *, directory: str) -> CommandTemplate:
     """Return a command as a template.
@@ -30,30 +33,34 @@ def template_of(words: Sequence[str], config: Mapping[str, Any], *, directory: s
     launch = launchers.recognise(made, directory=directory)
     if not written.names & {commands.CONFIG, commands.CONFIG_BASE64}:
         # A learning rate has no place in a configuration without an optimizer block: it stays the script's own.
-        kept = () if isinstance(config.get("optimizer"), Mapping) else (config_file.LEARNING_RATE,)
+        kept = () if _has_optimizer(config) else (config_file.LEARNING_RATE,)
         made = launchers.template(made, launch, kept=kept)
     mappings = config_file.get(config, "autotuning.arg_mappings")
     if isinstance(mappings, Mapping):
         texts = {str(key): str(flag) for key, flag in mappings.items()}
+        texts = {key: flag for key, flag in texts.items() if key.strip() not in _RATES or _has_optimizer(config)}
         starts = {**(_training_arguments(config) if launch.is_hugging_face else {}), **_said(config)}
         made = launchers.with_arg_mappings(made, texts, starts, directory=directory)
     return CommandTemplate(launchers.with_free_port(made, launchers.recognise(made, directory=directory)))
 
 
-def start_of(command: CommandTemplate, config: Mapping[str, Any], *, auto: Collection[str] = ()) -> dict[str, Any]:
+def start_of(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the user's configuration with what the command says of it: where tuning starts.
 
     Args:
         command: its placeholders' starts are values in the user's own command.
         config: the user's configuration without its "auto" values.
-        auto: keys that are "auto" in it.
 
     Raises:
         ConfigError: when a start has no place in the configuration.
-        CampaignError: when the file says another value than the command, or neither says one.
+        CampaignError: when the file says another value than the command, or a learning rate has no place in it.
     """
+    if config_file.LEARNING_RATE in command.names and not _has_optimizer(config):
+        raise CampaignError(
+            f"workload.command: {{{config_file.LEARNING_RATE}}} has no place in a DeepSpeed configuration without an "
+            "optimizer block; where your script makes the optimizer, write the number itself into the command"
+        )
     starts = dict(command.starts)
-    _refuse_without_start(command, config, auto)
     mixed = starts.pop(commands.MIXED_PRECISION, None)
     if mixed is not None:
         starts[config_file.PRECISION] = "fp32" if mixed == "no" else mixed
@@ -69,8 +76,17 @@ def start_of(command: CommandTemplate, config: Mapping[str, Any], *, auto: Colle
     return config_file.overlay(config, settings)
 
 
-def _refuse_without_start(command: CommandTemplate, config: Mapping[str, Any], auto: Collection[str]) -> None:
-    """Refuse a placeholder whose value in the user's own run nobody says: trial 0 would measure something else."""
+def check_starts(command: CommandTemplate, config: Mapping[str, Any], *, auto: Collection[str]) -> None:
+    """Refuse a placeholder whose value in the user's own run nobody says: trial 0 would measure something else.
+
+    Args:
+        command: the template.
+        config: where tuning starts, as `start_of` returns it.
+        auto: keys that are "auto" in the user's configuration.
+
+    Raises:
+        CampaignError: naming the placeholder.
+    """
     settings = config_file.settings_of(config)
     for placeholder in command.placeholders:
         name = placeholder.name
@@ -91,9 +107,11 @@ def _training_arguments(config: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _said(config: Mapping[str, Any]) -> dict[str, Value]:
-    """Return what a configuration sets, without what is "auto" in it."""
-    settings = config_file.settings_of(config_file.without_auto(config)[0])
-    return {key: value for key, value in settings.items() if config_file.get(config, key) != config_file.AUTO}
+    """Return what stands in a configuration, without what is "auto" in it."""
+    settings = config_file.settings_of(config)
+    return {
+        key: value for key, value in settings.items() if config_file.get(config, key) not in (None, config_file.AUTO)
+    }
 
 
 def checkpoints_at_start(command: CommandTemplate) -> bool | None:
@@ -122,8 +140,12 @@ def unavailable(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str
             reasons[name] = (
                 f'{key} is "auto": the script sets it; to search it, pass it with {{{key}=VALUE}} in the command'
             )
-    if not isinstance(config.get("optimizer"), Mapping):
+    if not _has_optimizer(config):
         reasons[config_file.LEARNING_RATE] = (
             "the configuration has no optimizer block: the script makes the optimizer; add a block to search it"
         )
     return reasons
+
+
+def _has_optimizer(config: Mapping[str, Any]) -> bool:
+    return isinstance(config.get("optimizer"), Mapping)

@@ -80,8 +80,7 @@ def trial(
     """
     own = ds_config.read(directory / config) if isinstance(config, str) else config
     command = scripts.template_of(words, own, directory=str(directory))
-    concrete, auto = ds_config.without_auto(own)
-    start = scripts.start_of(command, concrete, auto=auto)
+    start = scripts.start_of(command, ds_config.without_auto(own)[0])
     ranks = recognise(command.words, directory=directory).ranks or 1
     settings = settings or {}
     request = TrialRequest(

@@ -61,7 +61,7 @@ class ScriptEvaluator:
     own_config: Mapping[str, Any]
     """The user's configuration as it is, with what it leaves to the script ("auto")."""
     searched: tuple[str, ...]
-    """Names of the searched dimensions."""
+    """Names of what the campaign decides: searched, fixed or derived."""
     counts_samples: bool = True
     """Whether the first dimension of the model's first tensor input counts samples."""
     run_directory: str

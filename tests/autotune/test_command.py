@@ -66,18 +66,16 @@ _STARTS = st.one_of(
 )
 
 
-@given(starts=st.dictionaries(_NAMES, _STARTS, max_size=5), others=st.lists(st.text(alphabet='ab{}" =:,-'), max_size=4))
-def test_a_template_rendered_with_its_starts_says_them(starts, others):
+@given(starts=st.dictionaries(_NAMES, _STARTS, max_size=5), names=st.lists(_NAMES, max_size=3))
+def test_a_template_rendered_with_its_starts_says_them(starts, names):
     placeholders = [f"--x={{{name}={as_argument(value)}}}" for name, value in starts.items()]
-    escaped = [word.replace("{", "{{").replace("}", "}}") for word in others]
-    template = CommandTemplate(("train.py", *placeholders, *escaped))
+    template = CommandTemplate(("train.py", *placeholders, *(f"{{{{{name}}}}}" for name in names)))
     assert template.starts == starts
     said = [f"--x={as_argument(value)}" for value in starts.values()]
-    assert template.render(template.starts) == ("train.py", *said, *others)
+    assert template.render(template.starts) == ("train.py", *said, *(f"{{{name}}}" for name in names))
 
 
 @given(st.recursive(st.integers() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(max_size=5), inner)))
-def test_json_in_an_argument_is_no_placeholder(value):
-    text = json.dumps(value)
-    rendered = CommandTemplate(("t.py", text.replace("{", "{{").replace("}", "}}"))).render({})
-    assert rendered == ("t.py", text)
+def test_json_in_an_argument_comes_out_as_it_went_in(value):
+    words = ("t.py", json.dumps(value))
+    assert CommandTemplate(words).render({}) == words

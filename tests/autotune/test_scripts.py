@@ -25,7 +25,10 @@ def template(text, config):
 
 def start(text, config):
     concrete, auto = ds_config.without_auto(config)
-    return scripts.start_of(template(text, config), concrete, auto=auto)
+    command = template(text, config)
+    begun = scripts.start_of(command, concrete)
+    scripts.check_starts(command, begun, auto=auto)
+    return begun
 
 
 def test_a_command_as_its_user_types_it():
@@ -43,6 +46,14 @@ def test_a_command_with_a_place_for_the_configuration_is_left_as_it_is():
 def test_without_an_optimizer_block_the_learning_rate_stays_the_scripts_own():
     made = template("python t.py --deepspeed_config ds.json --lr 1e-3", {MICRO: 4})
     assert made.words == ("python", "t.py", "--deepspeed_config", "{config}", "--lr", "1e-3")
+
+
+def test_a_learning_rate_without_a_place_is_refused():
+    with pytest.raises(CampaignError, match="write the number itself into the command"):
+        start("python t.py {config} --lr {optimizer.params.lr=1e-3}", {MICRO: 4})
+    mapped = {MICRO: 4, "autotuning": {"arg_mappings": {"lr ": "--lr", MICRO: "--mb"}}}
+    made = template("python t.py --deepspeed_config ds.json --lr 1e-3", mapped)
+    assert made.words == ("python", "t.py", "--deepspeed_config", "{config}", "--lr", "1e-3", "--mb", f"{{{MICRO}=4}}")
 
 
 def test_argument_mappings_are_honoured():

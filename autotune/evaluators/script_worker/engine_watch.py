@@ -128,6 +128,7 @@ class EngineWatch:
 
     @contextmanager
     def _backward(self, loss: Any, *, adds_up: bool) -> Iterator[None]:
+        self._begin_first_step()  # where the script goes forward by engine.module
         self._inside_backward = True
         self._open_forwards = 0
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
