@@ -61,7 +61,7 @@ def row(name: str, *, trials: int, overrides: Sequence[str], folder: str) -> str
 def _cells(summary: StudySummary, campaign: campaigns.Campaign) -> list[str]:
     command = campaign.workload.command or ()
     launch = launchers.recognise(command)
-    searched = ", ".join(name.rpartition(".")[2] for name in summary.space.names)
+    searched = ", ".join(each.name.rpartition(".")[2] for each in summary.space.dimensions if len(each.levels) > 1)
     start = [f"{summary.name}.py", launch.kind.value, searched]
     failed = [trial for trial in summary.trials if trial.failure is not None]
     failures = f"{len(failed)} of {len(summary.trials)}"
