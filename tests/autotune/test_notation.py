@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune import campaign as campaigns
+from autotune.campaign import files as campaign_files
 from autotune import ds_config
 from autotune.ds_config import notation
 from autotune.errors import ConfigError
@@ -96,7 +97,7 @@ def test_what_has_no_notation_has_none(text):
 
 
 def test_yaml_numbers_that_json_does_not_have_are_written_plainly():
-    node = yaml.compose("{a: 5e8, b: [1_000, 0x10, +5, .5, 1.50], c: '5e8'}", campaigns._Loader)
+    node = yaml.compose("{a: 5e8, b: [1_000, 0x10, +5, .5, 1.50], c: '5e8'}", campaign_files._Loader)
     assert ds_config.notation_of_yaml(node) == {"/a": "5e8", "/b/4": "1.50"}
     assert ds_config.notation_of_yaml(None) == {}
 
