@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune import campaign as campaigns
-from autotune.campaign import files as campaign_files
 from autotune import ds_config
+from autotune.campaign import files as campaign_files
 from autotune.ds_config import notation
 from autotune.errors import ConfigError
 
@@ -71,6 +71,7 @@ def test_only_what_python_writes_otherwise_is_noted():
         "/optimizer/params/betas/1": "0.950",
         "/optimizer/params/eps": "1.0e-8",
         "/optimizer/params/lr": "1e-5",
+        "/gradient_clipping": "1.0",
     }
 
 
