@@ -16,7 +16,7 @@ _LINE = 100
 
 
 def notation_of(text: str) -> dict[str, str]:
-    """Return the literals of those numbers of a JSON or hjson text that `json.dumps` writes otherwise.
+    """Return the literals of those numbers of a JSON or hjson text that would come out otherwise.
 
     Args:
         text: of a configuration that can be read; of any other text the result is empty.
@@ -110,8 +110,12 @@ def _yaml_literals(node: yaml.Node | None, place: str) -> Iterator[tuple[str, st
 
 
 def _is_unusual(literal: str) -> bool:
+    """Say whether a number would come out otherwise: as DeepSpeed's reader, ours makes an int of 1.0."""
     value = _value_of(literal)
-    return value is not None and json.dumps(value) != literal
+    if value is None:
+        return False
+    is_whole = isinstance(value, float) and value.is_integer()
+    return is_whole or json.dumps(value) != literal
 
 
 def _value_of(literal: str) -> int | float | None:
