@@ -36,6 +36,7 @@ CLEAN_WITHIN_S = 10.0
 LOG_BYTES = 9 * 1024 * 1024
 """8 MiB of beginning, 64 KiB of end."""
 BUSY_PORT = 29500
+FILE_BYTES = 16 * 1024
 
 
 @contextlib.contextmanager
@@ -303,16 +304,11 @@ def full_disk_for_the_result(folder: Path) -> Iterator[None]:
     yield
 
 
-@contextlib.contextmanager
-def full_disk_for_the_steps(folder: Path) -> Iterator[None]:
-    """Fill the disk once the ranks are there: what rank 0 writes of its steps has no room."""
-    yield
-
-
 def fill_disk_of_rank(folder: Path) -> None:
-    """Let what rank 0 writes down of its steps go to a device that is always full."""
-    until(lambda: (folder / "rank0" / "pid").exists())
-    (folder / "rank0" / STEPS_FILE).symlink_to("/dev/full")
+    """Let rank 0 write no file above 16 KiB from now on: what it writes down of its steps soon has no room."""
+    pid = folder / "rank0" / "pid"
+    until(lambda: pid.exists() and pid.read_text())
+    psutil.Process(int(pid.read_text())).rlimit(psutil.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
 
 
 @contextlib.contextmanager
@@ -422,7 +418,7 @@ CASES = (
         name="exit 0 before training",
         command=broken("exit_0_late", rank=None),
         kind=FailureKind.CRASH,
-        words="the script ended with exit code 0 .*deepspeed.initialize",
+        words="the script ended with exit code 0 and left no result: it never called deepspeed.initialize",
     ),
     Case(
         name="exit 0 after too few steps",
@@ -506,22 +502,24 @@ CASES = (
         command=broken("traceback"),
         around=full_disk_for_the_assignment,
         kind=FailureKind.CRASH,
-        words="No space left on device.*trial-00007.*run_directory",
+        words="autotune can't write the trial's files to .*trial-00007: No space left on device; .*run_directory",
     ),
     Case(
         name="full disk for the result",
         command=broken("traceback"),
         around=full_disk_for_the_result,
         kind=FailureKind.CRASH,
-        words="trial-00007.*No space left on device.*run_directory",
+        words="autotune can't write the trial's files to .*trial-00007: .*run_directory",
     ),
     Case(
         name="full disk in training",
         command=TRAIN,
+        budget=Budget(steps=1000, warmup_steps=1),
         meddle=fill_disk_of_rank,
         kind=FailureKind.CRASH,
-        words="No space left on device",
+        words="autotune can't write the trial's files to .*trial-00007/rank0: File too large; make room there",
         rank=0,
+        stage=Stage.RUN,
     ),
     Case(
         name="SIGTERM ignored by a rank and its child",
@@ -548,7 +546,7 @@ CASES = (
         name="no such command",
         command="trochrun --nproc_per_node 2 plain_loop.py --deepspeed_config {config}",
         kind=FailureKind.CRASH,
-        words="can't be started: .*trochrun.*not found",
+        words="can't be started: its program 'trochrun' was not found",
         stage=Stage.LAUNCH,
     ),
     Case(

@@ -22,6 +22,7 @@ def traceback():
 
 
 def segfault():
+    time.sleep(0.3)
     ctypes.string_at(0)
 
 
