@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -28,6 +29,9 @@ from autotune.trials import Budget, FailureKind, Outcome, Stage, TrialRequest
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CONFIG: Mapping[str, Any] = ds_config.read(SCRIPTS / "plain_loop.json")
+FUSED = {**CONFIG, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}}
+"""With an optimizer that is a compiled op."""
+ELSEWHERE = Path(os.environ.get(op_cache.ROOT_VARIABLE, "~/.cache/deepspeed-autotune/torch_extensions"))
 STAGE_0 = {**CONFIG, "zero_optimization": {"stage": 0}}
 TORCHRUN = "torchrun --nproc_per_node 2"
 DEEPSPEED = "deepspeed --num_gpus 2"
@@ -37,6 +41,8 @@ LOG_BYTES = 9 * 1024 * 1024
 """8 MiB of beginning, 64 KiB of end."""
 BUSY_PORT = 29500
 FILE_BYTES = 16 * 1024
+SHORT = Budget(steps=3, warmup_steps=1)
+USUAL = Deadlines()
 
 
 @contextlib.contextmanager
@@ -63,8 +69,8 @@ class Case:
     stage: Stage | None = None
     config: Mapping[str, Any] = field(default_factory=lambda: CONFIG)
     searched: tuple[str, ...] = ()
-    budget: Budget = Budget(steps=3, warmup_steps=1)
-    deadlines: Deadlines = Deadlines()
+    budget: Budget = SHORT
+    deadlines: Deadlines = USUAL
     memory_limit_bytes: int | None = None
     around: Callable[[Path], AbstractContextManager[None]] = nothing
     """The state of the machine; gets the trial's folder."""
@@ -110,6 +116,7 @@ def run(case: Case, folder: Path) -> Observed:
     trial = folder / "trial-00007"
     resident_bytes = psutil.Process().memory_info().rss
     with ExitStack() as stack:
+        stack.enter_context(own_op_cache(folder / "ops"))
         stack.enter_context(case.around(trial))
         traces = stack.enter_context(Traces(trial))
         meddler = threading.Thread(target=case.meddle, args=(trial,), daemon=True)
@@ -154,7 +161,7 @@ class Traces:
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Traces:
+    def __enter__(self) -> Self:
         self._watcher.start()
         return self
 
@@ -185,9 +192,9 @@ class Traces:
         with contextlib.suppress(OSError, ValueError):
             assignment = ScriptAssignment.from_text((self._folder / ASSIGNMENT_FILE).read_text())
             ports += [port for port in (assignment.reserved_port,) if port is not None]
-        with contextlib.suppress(OSError):
-            told = re.findall(r"left behind: port (\d+)", (self._folder / "log.txt").read_text(errors="replace"))
-            ports += [int(port) for port in told]
+        log = self._folder / "log.txt"
+        if log.is_file():  # and no device
+            ports += [int(port) for port in re.findall(r"left behind: port (\d+)", log.read_text(errors="replace"))]
         return ports
 
     def _orphans(self) -> list[str]:
@@ -312,13 +319,28 @@ def fill_disk_of_rank(folder: Path) -> None:
 
 
 @contextlib.contextmanager
+def own_op_cache(folder: Path) -> Iterator[None]:
+    """Keep compiled ops in `folder`: nobody else builds one there."""
+    before = os.environ.get(op_cache.ROOT_VARIABLE)
+    os.environ[op_cache.ROOT_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[op_cache.ROOT_VARIABLE]
+        if before is not None:
+            os.environ[op_cache.ROOT_VARIABLE] = before
+
+
+@contextlib.contextmanager
 def stale_lock(_folder: Path) -> Iterator[None]:
-    """Leave the lock of a builder that is gone on an op that the trial loads."""
-    lock = op_cache.directory("cpu") / "fused_adam" / "lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    lock.touch()
+    """Leave the lock of a builder that is gone on an op that the trial loads (copied, where this machine has it)."""
+    here = op_cache.directory("cpu") / "fused_adam"
+    with own_op_cache(ELSEWHERE):
+        op_cache.prepare([FUSED], device="cpu", progress=lambda line: None)
+        built = op_cache.directory("cpu") / "fused_adam"
+    shutil.copytree(built, here)
+    (here / "lock").touch()
     yield
-    lock.unlink(missing_ok=True)
 
 
 def broken(fault: str, *, rank: int | None = 1, launcher: str = TORCHRUN) -> str:
@@ -478,7 +500,7 @@ CASES = (
     Case(
         name="stale op-build lock",
         command=TRAIN,
-        config={**CONFIG, "optimizer": {"type": "AdamW", "params": {"lr": 0.003}}},
+        config=FUSED,
         around=stale_lock,
         kind=None,
     ),

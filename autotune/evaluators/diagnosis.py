@@ -33,9 +33,11 @@ class Cause(IntEnum):
     """It is gone without a word, by SIGKILL."""
     DIED = 3
     """It is gone without a word, otherwise; a broken connection can do this."""
-    ASKED_TO_END = 4
+    LOST = 4
+    """It is gone, and nobody knows how: a lost node, or a launcher that was quicker to ask for its exit code."""
+    ASKED_TO_END = 5
     """It is gone by SIGTERM: launchers send it to the ranks that are left when one has failed."""
-    FOLLOWED_A_PEER = 5
+    FOLLOWED_A_PEER = 6
     """It reported a broken connection to another rank."""
 
 
@@ -66,7 +68,8 @@ def rank_failure(rank: int, report: RankReport, result: RankResult | None) -> Ra
             f"(`dmesg` tells). Take a smaller micro-batch, a higher ZeRO stage or a smaller model"
         )
         return _of(rank, report, Cause.KILLED, FailureKind.OUT_OF_MEMORY, reason)
-    cause = Cause.ASKED_TO_END if report.exit_code == -signal.SIGTERM else Cause.DIED
+    causes = {None: Cause.LOST, -signal.SIGTERM: Cause.ASKED_TO_END}
+    cause = causes.get(report.exit_code, Cause.DIED)
     return _of(rank, report, cause, FailureKind.CRASH, f"rank {rank} {_ending(report.exit_code)}")
 
 

@@ -6,7 +6,8 @@ import ctypes
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import psutil
@@ -56,7 +57,7 @@ def shared_memory() -> frozenset[str]:
         return frozenset()
 
 
-def end(token: str, *, there_before: frozenset[str], numbers: Set[int] = frozenset()) -> None:
+def end(token: str, *, there_before: frozenset[str], numbers: AbstractSet[int] = frozenset()) -> None:
     """Kill every process that carries the mark and those below, except this one, and free their shared memory.
 
     Args:

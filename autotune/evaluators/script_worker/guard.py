@@ -211,13 +211,11 @@ class Guard:
                 "and started without -I, -E or -S?"
             )
         if all(record.engine is None for record in records):
-            return _result(
-                f"{ended} and left no result: it never called deepspeed.initialize; its log tells how it went"
-            )
+            return _result(f"{ended} and left no result: it never called deepspeed.initialize; its log tells more")
         if steps == 0:
             return _result(
                 f"{ended} and left no result: it called deepspeed.initialize and trained not one optimizer step; "
-                "its log tells how it went"
+                "its log tells more"
             )
         outcome = measure(request, records)
         trained_s = outcome.measurement.training_time_s if outcome.measurement else 0.0
