@@ -189,11 +189,11 @@ class Traces:
 
     def _ports(self) -> list[int]:
         ports = []
-        with contextlib.suppress(OSError, ValueError):
-            assignment = ScriptAssignment.from_text((self._folder / ASSIGNMENT_FILE).read_text())
-            ports += [port for port in (assignment.reserved_port,) if port is not None]
+        assignment = self._folder / ASSIGNMENT_FILE
+        if assignment.is_file():  # and no device
+            ports.append(ScriptAssignment.from_text(assignment.read_text()).reserved_port or 0)
         log = self._folder / "log.txt"
-        if log.is_file():  # and no device
+        if log.is_file():
             ports += [int(port) for port in re.findall(r"left behind: port (\d+)", log.read_text(errors="replace"))]
         return ports
 
@@ -489,6 +489,7 @@ CASES = (
         meddle=kill_launcher_in_training,
         kind=FailureKind.CRASH,
         words="the launcher .torchrun. was killed by SIGKILL while its ranks still ran",
+        stage=Stage.RUN,
     ),
     Case(
         name="autotune's guard killed -9",

@@ -109,7 +109,10 @@ class Guard:
         )
         verdict = supervision.run()
         if verdict.failure is not None and self._told is not None and verdict.failure.reason == self._told.reason:
-            return replace(verdict, failure=replace(verdict.failure, rank=self._told.rank))
+            told = replace(
+                verdict.failure, rank=self._told.rank, stage=self._reporter.stage
+            )  # of all ranks, not rank 0
+            return replace(verdict, failure=told)
         return verdict
 
     def _make_room(self) -> None:
@@ -187,7 +190,11 @@ class Guard:
         self._launcher_ended_s = self._launcher_ended_s or time.monotonic()
         if time.monotonic() - self._launcher_ended_s < GRACE_S:
             return None
-        return _result(f"the launcher ({self._assignment.command[0]}) {_ending(exit_code)} while its ranks still ran")
+        hint = (
+            "; somebody or the kernel's out-of-memory killer (`dmesg` tells) may have done it" if exit_code < 0 else ""
+        )
+        launcher = self._assignment.command[0]
+        return _result(f"the launcher ({launcher}) {_ending(exit_code)} while its ranks still ran{hint}")
 
     def _never_started(self) -> RankResult | None:
         """Say so when the command ended before any rank showed."""
@@ -218,11 +225,12 @@ class Guard:
                 "its log tells more"
             )
         outcome = measure(request, records)
-        trained_s = outcome.measurement.training_time_s if outcome.measurement else 0.0
-        if outcome.measurement is None or trained_s < (request.convergence_at_s or 0.0):
+        trained_s = outcome.measurement.training_time_s if outcome.measurement else None
+        if trained_s is None or trained_s < (request.convergence_at_s or 0.0):
+            taken = f" ({trained_s:.3g} s of training)" if trained_s is not None else ""
             return _result(
-                f"{ended} by itself after {steps} optimizer steps ({trained_s:.3g} s of training), before the trial's "
-                "budget was spent: let it train longer (more epochs or steps), or take a shorter budget"
+                f"{ended} by itself after {steps} optimizer steps{taken}, before the trial's budget was spent: let it "
+                "train longer (more epochs or steps), or take a shorter budget"
             )
         return RankResult(outcome=outcome)
 
