@@ -39,6 +39,7 @@ ACCELERATE = "accelerate launch --use_deepspeed --deepspeed_config_file {config}
 CLEAN_WITHIN_S = 10.0
 LOG_BYTES = 9 * 1024 * 1024
 """8 MiB of beginning, 64 KiB of end."""
+GROWN_BYTES = 40 * 1024 * 1024
 BUSY_PORT = 29500
 FILE_BYTES = 16 * 1024
 SHORT = Budget(steps=3, warmup_steps=1)
@@ -144,6 +145,28 @@ def run(case: Case, folder: Path) -> Observed:
     )
 
 
+def complaints(case: Case, seen: Observed) -> list[str]:
+    """Return what is not as it must be, in words."""
+    failure = seen.outcome.failure
+    found = []
+    if (failure.kind if failure else None) is not case.kind:
+        found.append(f"it must end as {case.kind}: {failure or seen.outcome.measurement}")
+    if failure is not None:
+        if not re.search(case.words, failure.reason) or "Traceback" in failure.reason:
+            found.append(f"its reason must say {case.words!r}: {failure.reason}")
+        if case.rank is not None and failure.rank != case.rank:
+            found.append(f"it must name rank {case.rank}: {failure}")
+        if case.stage is not None and failure.stage is not case.stage:
+            found.append(f"it must name the stage {case.stage.value}: {failure}")
+    if seen.clean_s is None or seen.clean_s > CLEAN_WITHIN_S:
+        found.append(f"left after {CLEAN_WITHIN_S:g} s: {seen.left}")
+    if seen.log_bytes > LOG_BYTES:
+        found.append(f"its log has {seen.log_bytes} bytes")
+    if seen.grown_bytes > GROWN_BYTES:
+        found.append(f"it made the controller grow by {seen.grown_bytes} bytes")
+    return found
+
+
 class Traces:
     """What a trial leaves: looks at the descendants of this process while it runs, and for all of it afterwards.
 
@@ -240,6 +263,12 @@ def _segments() -> frozenset[tuple[str, int]]:
         with contextlib.suppress(OSError):
             found.add((path.name, path.stat().st_uid))
     return frozenset(found)
+
+
+def named(name: str) -> Case:
+    """Return a case by its name."""
+    (case,) = (case for case in CASES if case.name == name)
+    return case
 
 
 def until(condition: Callable[[], object], within_s: float = 120.0) -> None:

@@ -109,9 +109,8 @@ class Guard:
         )
         verdict = supervision.run()
         if verdict.failure is not None and self._told is not None and verdict.failure.reason == self._told.reason:
-            told = replace(
-                verdict.failure, rank=self._told.rank, stage=self._reporter.stage
-            )  # of all ranks, not rank 0
+            # It is about the command, not about the rank that happened to bring it.
+            told = replace(verdict.failure, rank=self._told.rank, stage=self._reporter.stage)
             return replace(verdict, failure=told)
         return verdict
 
@@ -190,9 +189,8 @@ class Guard:
         self._launcher_ended_s = self._launcher_ended_s or time.monotonic()
         if time.monotonic() - self._launcher_ended_s < GRACE_S:
             return None
-        hint = (
-            "; somebody or the kernel's out-of-memory killer (`dmesg` tells) may have done it" if exit_code < 0 else ""
-        )
+        killed = exit_code == -signal.SIGKILL
+        hint = "; somebody or the kernel's out-of-memory killer (`dmesg` tells) may have done it" if killed else ""
         launcher = self._assignment.command[0]
         return _result(f"the launcher ({launcher}) {_ending(exit_code)} while its ranks still ran{hint}")
 
