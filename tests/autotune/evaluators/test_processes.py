@@ -34,7 +34,8 @@ def alive(pid):
 def test_what_carries_the_mark_ends_wherever_it_went(token):
     process = start(token, start_new_session=True)
     processes.end(token, there_before=processes.shared_memory())
-    assert process.wait() < 0
+    assert not alive(process.pid)
+    process.wait()
 
 
 def test_a_child_without_the_mark_is_family(token):
@@ -49,6 +50,7 @@ child.wait()
         assert {each.pid for each in processes.family(token)} == {process.pid, child}
         processes.end(token, there_before=processes.shared_memory())
         assert not alive(child)
+        process.wait()
 
 
 def test_an_orphan_without_the_mark_is_found_by_who_adopts(token):
@@ -71,8 +73,10 @@ processes.end(os.environ[processes.TOKEN_VARIABLE], there_before=processes.share
 
 def test_other_processes_are_left_alone(token):
     other = start(uuid.uuid4().hex)
-    start(token).args  # noqa: B018 - only started
+    ours = start(token)
     processes.end(token, there_before=processes.shared_memory())
+    assert not alive(ours.pid)
+    ours.wait()
     assert other.poll() is None
     other.kill()
     other.wait()
