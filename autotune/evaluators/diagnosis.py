@@ -165,7 +165,9 @@ def _limit_reason(rank: int, report: RankReport) -> str:
 
 def _ending(exit_code: int | None) -> str:
     if exit_code is None:
-        return "is gone without a result, and its exit code with it: what started it, or its node, took that along"
+        return (
+            "is gone, and its exit code with it: its launcher kept that to itself, or the node that hosted it was lost"
+        )
     if exit_code < 0:
         return f"was killed by signal {-exit_code} ({_signal_name(-exit_code)}) and left no result; its log tells more"
     return f"ended with exit code {exit_code} and left no result; its log tells more"

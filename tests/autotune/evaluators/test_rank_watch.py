@@ -33,7 +33,7 @@ def watch(tmp_path, launcher):
 
 
 def start(watch, source="import time; time.sleep(60)"):
-    process = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", source])
     (watch.folder / PID_FILE).write_text(str(process.pid))
     return process
 
