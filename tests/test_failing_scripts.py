@@ -71,27 +71,28 @@ def folder(tmp_path_factory):
     return folder
 
 
+def environment(folder):
+    return os.environ | {"AUTOTUNE_STORAGE": f"sqlite:///{folder}/autotune.db"}
+
+
 def autotune(*arguments, folder):
-    return subprocess.Popen(
-        [*AUTOTUNE, *arguments],
-        cwd=folder,
-        env=os.environ | {"AUTOTUNE_STORAGE": f"sqlite:///{folder}/autotune.db"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    """Run the command line in `folder`, with the storage there, and return what it says."""
+    done = subprocess.run(
+        [*AUTOTUNE, *arguments], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=400
     )
-
-
-def said(*arguments, folder):
-    process = autotune(*arguments, folder=folder)
-    said, _ = process.communicate(timeout=400)
-    assert process.returncode == 0, said
-    return said
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_a_controller_killed_in_training_leaves_nothing(folder):
     trial = folder / "autotune_runs" / "mixed" / "trial-00000"
-    controller = autotune("launch", "mixed.yaml", folder=folder)
+    controller = subprocess.Popen(
+        [*AUTOTUNE, "launch", "mixed.yaml"],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     with failures.Traces(trial, psutil.Process(controller.pid)) as traces:
         failures.until(lambda: (trial / "rank1" / "steps.jsonl").exists() or controller.poll() is not None)
         time.sleep(0.3)  # for one more look at what runs
@@ -103,8 +104,8 @@ def test_a_controller_killed_in_training_leaves_nothing(folder):
 
 
 def test_the_campaign_goes_on_after_the_kill_and_after_every_failure(folder):
-    said("resume", "mixed", folder=folder)
-    rows = json.loads(said("trials", "mixed", "--format", "json", folder=folder))
+    autotune("resume", "mixed", folder=folder)
+    rows = json.loads(autotune("trials", "mixed", "--format", "json", folder=folder))
     failed = [(row["outcome"]["failure"] or {"kind": "none", "reason": ""}) for row in rows]
     assert [failure["kind"] for failure in failed] == [
         "CANCELLED",
@@ -126,5 +127,5 @@ def test_the_campaign_goes_on_after_the_kill_and_after_every_failure(folder):
     ]
     for failure, words in zip(failed, expected, strict=True):
         assert words in failure["reason"]
-    table = said("trials", "mixed", folder=folder)
+    table = autotune("trials", "mixed", folder=folder)
     assert all(kind in table for kind in ("CRASH", "OUT_OF_MEMORY", "DIVERGED"))
