@@ -37,7 +37,7 @@ LOG_BYTES = 9 * 1024 * 1024
 """8 MiB of beginning, 64 KiB of end."""
 GROWN_BYTES = 40 * 1024 * 1024
 BUSY_PORT = 29500
-FILE_BYTES = 16 * 1024
+FILE_BYTES = 8 * 1024
 SHORT = Budget(steps=3, warmup_steps=1)
 USUAL = Deadlines()
 
@@ -337,7 +337,7 @@ def full_disk_for_the_result(folder: Path) -> Iterator[None]:
 
 
 def fill_disk_of_rank(folder: Path) -> None:
-    """Let rank 0 write no file above 16 KiB from now on: what it writes down of its steps soon has no room."""
+    """Let rank 0 write no file above 8 KiB from now on: what it writes down of its steps soon has no room."""
     pid = folder / "rank0" / "pid"
     until(lambda: pid.exists() and pid.read_text())
     psutil.Process(int(pid.read_text())).rlimit(psutil.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))

@@ -60,7 +60,7 @@ class Attempts:
             commands = self.commands(address, port)
             verdict = _start(hosts, commands) or supervision.run()
             decided_s = time.monotonic()
-            if verdict.measurement is not None:
+            if verdict.measurement is not None or self._ends_by_itself(verdict):
                 _let_leave(hosts)
         finally:
             reports = [host.stop() for host in hosts]
@@ -73,6 +73,12 @@ class Attempts:
             logs=log_paths(reports),
         )
         return verdict, outcome
+
+    def _ends_by_itself(self, verdict: Verdict) -> bool:
+        """Say whether the other side is on its way out: it knows best what is to be cleared away there."""
+        return (
+            self.supervised_there and verdict.failure is not None and verdict.failure.kind is not FailureKind.CANCELLED
+        )
 
     def _with_final_logs(
         self, failure: Failure, reports: Sequence[RankReport], commands: Sequence[RankCommand]
