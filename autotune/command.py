@@ -14,7 +14,7 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,10 @@ GIVEN: Mapping[str, str] = {
 }
 """Placeholders that are not settings."""
 
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_.]*)(?:=(?P<start>[^{}]*))?\}")
+_NAME = r"[A-Za-z_][A-Za-z0-9_.]*"
+_PLACEHOLDER = re.compile(
+    rf"\{{\{{(?P<literal>{_NAME}(?:=[^{{}}]*)?)\}}\}}|\{{(?P<name>{_NAME})(?:=(?P<start>[^{{}}]*))?\}}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,22 +96,28 @@ class CommandTemplate:
         """What the user's own command gives, by name."""
         return {p.name: p.start for p in self.placeholders if p.start is not None}
 
+    def check(self, known: Collection[str]) -> None:
+        """Refuse a placeholder that will have no value.
+
+        Raises:
+            CampaignError: naming the nearest that has one.
+        """
+        for name in sorted(self.names - set(known)):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(sorted(known))}"
+            raise CampaignError(f"workload.command: {{{name}}} is no placeholder here; {hint}")
+
     def render(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the command with every placeholder replaced.
 
         Raises:
             CampaignError: when a placeholder has no value, naming the nearest that has.
         """
+        self.check(values)
 
         def replaced(match: re.Match[str]) -> str:
             name = match["name"]
-            if name is None:
-                return match[0][0]
-            if name not in values:
-                near = difflib.get_close_matches(name, values, n=1)
-                hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(sorted(values))}"
-                raise CampaignError(f"workload.command: {{{name}}} is no placeholder here; {hint}")
-            return as_argument(values[name])
+            return f"{{{match['literal']}}}" if name is None else as_argument(values[name])
 
         return tuple(_PLACEHOLDER.sub(replaced, word) for word in self.words)
 

@@ -41,6 +41,39 @@ class Hardware:
             raise ResourceError(f"hardware.ranks: got {self.ranks}; it must be at least 1")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU and who uses it at the moment."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    free_bytes: int
+    pids: tuple[int, ...] = ()
+    """Processes that compute on it; in a container those outside are not seen."""
+
+
+def gpus() -> list[Gpu]:
+    """Return every NVIDIA GPU with its free memory, by `nvidia-smi`."""
+    users: dict[str, list[int]] = {}
+    for uuid, pid in _query("--query-compute-apps=gpu_uuid,pid", columns=2):
+        if pid.isdecimal():
+            users.setdefault(uuid, []).append(int(pid))
+    found = []
+    query = "--query-gpu=uuid,index,memory.total,memory.free,name"
+    for uuid, index, total_mib, free_mib, name in _query(query, columns=5):
+        if total_mib.isdecimal() and free_mib.isdecimal():
+            gpu = Gpu(
+                index=int(index),
+                name=name,
+                memory_bytes=int(total_mib) * 2**20,
+                free_bytes=int(free_mib) * 2**20,
+                pids=tuple(users.get(uuid, ())),
+            )
+            found.append(gpu)
+    return found
+
+
 def detect(*, ranks: int | None = None, accelerator: str | None = None) -> Hardware:
     """Look at this machine: GPUs by `nvidia-smi`, the host by psutil.
 
@@ -86,18 +119,21 @@ def detect(*, ranks: int | None = None, accelerator: str | None = None) -> Hardw
 
 def _gpus() -> list[tuple[str, int, float]]:
     """Return (name, memory in bytes, compute capability) of every NVIDIA GPU."""
+    rows = _query("--query-gpu=memory.total,compute_cap,name", columns=3)
+    return [(name, int(memory_mib) * 2**20, float(capability)) for memory_mib, capability, name in rows]
+
+
+def _query(query: str, *, columns: int) -> list[list[str]]:
+    """Ask `nvidia-smi`; the last column may hold commas."""
     if shutil.which("nvidia-smi") is None:
         return []
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (subprocess.SubprocessError, OSError):
         return []
-    gpus = []
-    for line in answer.stdout.splitlines():
-        name, memory_mib, capability = (part.strip() for part in line.rsplit(",", 2))
-        gpus.append((name, int(memory_mib) * 2**20, float(capability)))
-    return gpus
+    rows = [[part.strip() for part in line.split(",", columns - 1)] for line in answer.stdout.splitlines()]
+    return [row for row in rows if len(row) == columns]
 
 
 def _processor_name() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shlex
 import sqlite3
 import tempfile
 import time
@@ -36,6 +37,8 @@ from autotune.trials import Outcome, Trial, TrialRequest, TrialState, Value
 
 DEFAULT_URL = "sqlite:///autotune.db"
 _PREFIX = "autotune:"
+_VARIABLE = "AUTOTUNE_STORAGE"
+"""Environment variable that stands in for --storage (`autotune.cli.options.STORAGE_VARIABLE`)."""
 _SQLITE_WAIT_S = 60.0
 """How long a reader or the writer waits for SQLite's lock."""
 NETWORK_VARIABLE = "AUTOTUNE_SQLITE_ON_NETWORK"
@@ -62,24 +65,14 @@ def connect(url: str, *, mounts: Sequence[Mount] | None = None) -> Storage:
             file system.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    try:
-        parsed = sqlalchemy.engine.make_url(url)
-    except sqlalchemy.exc.ArgumentError as error:
-        raise StorageError(f"storage: got {url!r}; give a URL such as {DEFAULT_URL}") from error
-    file = _sqlite_file(parsed)
-    network = None if file is None else _network_mount(file, file_systems.mounts() if mounts is None else mounts)
-    if network is not None and os.environ.get(NETWORK_VARIABLE, "0") in ("", "0"):
-        raise StorageError(
-            f"storage: got {shown(url)}, and {network.point} is a network file system ({network.kind}): SQLite's locks "
-            f"don't hold there and the file can break; give a path on a local disk "
-            f"(--storage sqlite:////tmp/{Path(parsed.database or '').name}) or PostgreSQL "
-            f"(--storage postgresql+psycopg://USER@HOST/NAME), or set {NETWORK_VARIABLE}=1 if only this machine uses it"
-        )
+    mount = check_place(url, mounts=mounts)
+    parsed, file = sqlalchemy.engine.make_url(url), file_of(url)
+    is_local = mount is None or not mount.is_network
     try:
         with _one_at_a_time(file):
             if file is not None and not file.exists():
-                _make_whole(parsed, file, write_ahead=network is None)
-            rdb = _opened(url, write_ahead=None if file is None else network is None)
+                _make_whole(parsed, file, write_ahead=is_local)
+            rdb = _opened(url, write_ahead=None if file is None else is_local)
         return Storage(optuna.storages.get_storage(rdb), rdb, url)
     except (
         sqlalchemy.exc.SQLAlchemyError,
@@ -96,12 +89,57 @@ def connect(url: str, *, mounts: Sequence[Mount] | None = None) -> Storage:
         ) from error
 
 
+def check_place(url: str, *, mounts: Sequence[Mount] | None = None) -> Mount | None:
+    """Return the mount that a SQLite storage lies on; None for others.
+
+    Args:
+        url: of the storage.
+        mounts: what is mounted; this machine's own by default.
+
+    Raises:
+        StorageError: when the URL is none, or its file is on a network file system and the user doesn't insist.
+    """
+    file = file_of(url)
+    if file is None:
+        return None
+    mount = file_systems.mount_of(file, file_systems.mounts() if mounts is None else mounts)
+    if mount is not None and mount.is_network and os.environ.get(NETWORK_VARIABLE, "0") in ("", "0"):
+        raise StorageError(
+            f"storage: got {shown(url)}, and {mount.point} is a network file system ({mount.kind}): SQLite's locks "
+            f"don't hold there and the file can break; give a path on a local disk "
+            f"(--storage sqlite:////tmp/{file.name}) or PostgreSQL (--storage postgresql+psycopg://USER@HOST/NAME), "
+            f"or set {NETWORK_VARIABLE}=1 if only this machine uses it"
+        )
+    return mount
+
+
+def file_of(url: str) -> Path | None:
+    """Return the file of a SQLite storage; None for a server, for memory, and for SQLite's own `file:` names.
+
+    Raises:
+        StorageError: when it is no URL.
+    """
+    try:
+        parsed = sqlalchemy.engine.make_url(url)
+    except sqlalchemy.exc.ArgumentError as error:
+        raise StorageError(f"storage: got {url!r}; give a URL such as {DEFAULT_URL}") from error
+    database = parsed.database
+    if parsed.get_backend_name() != "sqlite" or not database or database == ":memory:" or database.startswith("file:"):
+        return None
+    return Path(database)
+
+
 def shown(url: str) -> str:
     """Return a storage URL as it may be printed: without its password."""
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:
         return url
+
+
+def option(url: str) -> str:
+    """Return what a command of autotune's needs to find this storage; nothing for the one it finds itself."""
+    return "" if url in (DEFAULT_URL, os.environ.get(_VARIABLE)) else f" --storage {shlex.quote(shown(url))}"
 
 
 class Storage:
@@ -130,10 +168,10 @@ class Storage:
             study_id = self._storage.create_new_study([StudyDirection.MAXIMIZE], name)
         except optuna.exceptions.DuplicatedStudyError as error:
             raise StudyError(
-                f"study {name!r} exists already in {shown(self.url)}; go on with it (autotune resume {name}), "
-                f"or choose another name (--study)"
+                f"study {name!r} exists already in {shown(self.url)}; go on with it "
+                f"(autotune resume {name}{option(self.url)}), or choose another name (--study)"
             ) from error
-        study = StoredStudy(self._storage, study_id, name)
+        study = StoredStudy(self._storage, study_id, name, url=self.url)
         for key, value in attributes.items():
             study.set_attribute(key, value)
         return study
@@ -145,7 +183,7 @@ class Storage:
             StudyError: when there is none of that name.
         """
         try:
-            return StoredStudy(self._storage, self._storage.get_study_id_from_name(name), name)
+            return StoredStudy(self._storage, self._storage.get_study_id_from_name(name), name, url=self.url)
         except KeyError as error:
             names = ", ".join(self.names()) or "none yet"
             raise StudyError(f"study {name!r} is not in {shown(self.url)}; there: {names}") from error
@@ -159,9 +197,10 @@ class Storage:
 class StoredStudy:
     """One study in the storage: its attributes and its trials. Only the controller calls what writes."""
 
-    def __init__(self, storage: BaseStorage, study_id: int, name: str) -> None:
+    def __init__(self, storage: BaseStorage, study_id: int, name: str, *, url: str) -> None:
         self._storage = storage
         self._study_id = study_id
+        self.url = url
         self._finished: dict[int, Trial] = {}
         self.name = name
 
@@ -286,19 +325,6 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
     if isinstance(dimension, Float):
         return FloatDistribution(float(dimension.levels[0]), float(dimension.levels[-1]), log=dimension.log)
     return CategoricalDistribution(dimension.levels)
-
-
-def _sqlite_file(url: sqlalchemy.engine.URL) -> Path | None:
-    """Return the file of a SQLite storage; None for a server, for memory, and for SQLite's own `file:` names."""
-    database = url.database
-    if url.get_backend_name() != "sqlite" or not database or database == ":memory:" or database.startswith("file:"):
-        return None
-    return Path(database)
-
-
-def _network_mount(file: Path, mounts: Sequence[Mount]) -> Mount | None:
-    mount = file_systems.mount_of(file, mounts)
-    return mount if mount is not None and mount.is_network else None
 
 
 def _opened(url: str, *, write_ahead: bool | None) -> RDBStorage:

@@ -22,7 +22,7 @@ from autotune.objective import Objective, Reference, Score
 from autotune.runners.protocol import Finished, TrialRunner
 from autotune.searchers.protocol import Searcher
 from autotune.space import SearchSpace
-from autotune.storage import StoredStudy
+from autotune.storage import StoredStudy, option
 from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Stage, Trial, TrialRequest, TrialState, Value
 
 _POLL_S = 0.2
@@ -447,7 +447,7 @@ def refuse_if_controlled(stored: StoredStudy) -> None:
     if controller_is_alive(controller):
         raise StudyError(
             f"study {stored.name!r} is being run by process {controller['pid']} on {controller['host']}; "
-            f"wait for it, or end it: autotune stop {stored.name}"
+            f"wait for it, or end it: autotune stop {stored.name}{option(stored.url)}"
         )
 
 

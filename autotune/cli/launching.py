@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,9 +39,7 @@ def launch(
     quiet: bool,
 ) -> int:
     """Make a study from a campaign file and run it; return the exit code."""
-    loaded = campaigns.load(path, overrides)
-    if training:
-        loaded = campaigns.with_command(loaded, training, directory=os.getcwd())
+    loaded = campaigns.load(path, overrides, command=training)
     campaign = configured(loaded, searcher=searcher, trials=trials, url=url, ray_address=ray_address)
     with opened(campaign.storage, must_exist=False) as storage:
         stored = create(campaign, storage, name=name or campaign.name)

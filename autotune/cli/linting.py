@@ -51,7 +51,7 @@ def print_lint(
         )
     target = Target(reader) if reader is not None else None
     reports = [lint(file, target=target, ranks=ranks) for file in files]
-    written = {report.source: _write(report, to) for report in reports if fix and report.after is not None}
+    written = {report.source: _write_copy(report, to) for report in reports if fix and report.after is not None}
     if form is Format.TABLE:
         console = make_console()
         for report in reports:
@@ -71,7 +71,7 @@ def _has_errors(report: Report, *, mended: bool) -> bool:
     return report.verdict in (Verdict.MENDED, Verdict.REFUSED)
 
 
-def _write(report: Report, to: Path | None) -> Path | None:
+def _write_copy(report: Report, to: Path | None) -> Path | None:
     if report.after is None:
         return None
     path = to if to is not None else fixing.default_path(report.after)
@@ -82,10 +82,10 @@ def _write(report: Report, to: Path | None) -> Path | None:
 def _print(console: Console, report: Report, *, fix: bool, copy: Path | None) -> None:
     write(console, Text(_printable(report.source), style="name"))
     if report.unreadable:
-        write(console, Padding(_printable(report.unreadable).removeprefix("ds_config: "), (0, 0, 0, _INDENT)))
+        _write(console, Text(_printable(report.unreadable).removeprefix("ds_config: ")), indent=_INDENT)
     for group in _groups(report.findings):
         _print_group(console, group, fix=fix)
-    write(console, Padding(_summary(report, fix=fix, copy=copy), (0, 0, 0, 2)))
+    _write(console, _summary(report, fix=fix, copy=copy), indent=2)
     if copy is not None:
         _print_left(console, report, copy)
     write(console, "")
@@ -120,7 +120,7 @@ def _print_group(console: Console, group: list[Finding], *, fix: bool) -> None:
         done = "" if not first.is_mended else "  (mended)" if fix else "  (--fix does it)"
         lines.append(Text.assemble(("fix: ", "muted"), _printable(first.fix), (done, "good")))
     for line in lines:
-        write(console, Padding(line, (0, 0, 0, _INDENT)))
+        _write(console, line, indent=_INDENT)
 
 
 def _what(group: list[Finding]) -> Text:
@@ -167,11 +167,11 @@ def _summary(report: Report, *, fix: bool, copy: Path | None) -> Text:
 
 def _print_left(console: Console, report: Report, copy: Path) -> None:
     mended = ", ".join(_printable(finding.key) or finding.code for finding in report.mended)
-    write(console, Padding(Text.assemble(("wrote ", "muted"), str(copy), f"; mended: {mended}"), (0, 0, 0, 2)))
+    _write(console, Text.assemble(("wrote ", "muted"), _printable(str(copy)), f"; mended: {mended}"), indent=2)
     left = [finding for finding in report.left if finding.severity is not Severity.NOTE]
     if left:
         told = ", ".join(f"{finding.severity} {_printable(finding.key) or finding.code}" for finding in left)
-        write(console, Padding(Text.assemble(("left: ", "muted"), told), (0, 0, 0, 2)))
+        _write(console, Text.assemble(("left: ", "muted"), told), indent=2)
 
 
 def _print_total(console: Console, reports: Sequence[Report]) -> None:
@@ -213,6 +213,10 @@ def _finding_row(finding: Finding) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     text = _printable(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _VALUE_CHARACTERS else text[: _VALUE_CHARACTERS - 3] + "..."
+
+
+def _write(console: Console, text: Text, *, indent: int) -> None:
+    write(console, Padding(text, (0, 0, 0, indent), expand=False))
 
 
 def _printable(text: str) -> str:

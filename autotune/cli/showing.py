@@ -43,7 +43,8 @@ def print_trial(
 def print_log(name: str, number: int, *, rank: int | None, url: str | None) -> int:
     """Print a trial's log; return the exit code."""
     with opened(url) as storage:
-        trial = trial_of(summary_of(storage, name), number)
+        summary = summary_of(storage, name)
+    trial = trial_of(summary, number)
     if trial.outcome is None:
         raise StudyError(f"trial {number} of study {name!r} is still running; its log is kept when it ends")
     failed_rank = trial.failure.rank if trial.failure and trial.failure.rank is not None else 0
@@ -59,6 +60,8 @@ def print_log(name: str, number: int, *, rank: int | None, url: str | None) -> i
         sys.stderr.write(f"{missing}; the last lines, from the storage:\n")
         sys.stdout.write("\n".join(tail) + "\n")
         return ExitCode.OK
+    if not trial.outcome.logs and summary.evaluator != "deepspeed":
+        raise StudyError(f"trial {number} of study {name!r} has no log: it is {summary.evaluator}, and no process ran")
     there = ", ".join(f"{key}: {where}" for key, where in trial.outcome.logs.items()) or "it has none"
     raise StudyError(f"trial {number} of study {name!r} has no log of {wanted} on this machine; its logs: {there}")
 

@@ -37,7 +37,7 @@ def deepspeeds(data: Mapping[str, Any]) -> dict[str, Any]:
     block: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     zero: dict[str, Any] = {"stage": block.get("zero_stage", _STAGE)}
     for what in ("optimizer", "param"):
-        device = block.get(f"offload_{what}_device", "none")
+        device = str(block.get(f"offload_{what}_device", "none")).lower()
         zero[f"offload_{what}"] = {"device": device}
         if device == "nvme":
             zero[f"offload_{what}"]["nvme_path"] = block.get(f"offload_{what}_nvme_path")
@@ -49,7 +49,7 @@ def deepspeeds(data: Mapping[str, Any]) -> dict[str, Any]:
         "gradient_clipping": block.get("gradient_clipping", "auto"),
         "zero_optimization": zero,
     }
-    precision = data.get("mixed_precision")
+    precision = str(data.get("mixed_precision")).lower()
     if precision == "fp16":
         config["fp16"] = {"enabled": True, "auto_cast": True}
     elif precision in ("bf16", "fp8"):

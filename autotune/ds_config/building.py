@@ -142,13 +142,19 @@ def _set_offload(config: dict[str, Any], offload: str) -> None:
 
 
 def _set_learning_rate(config: dict[str, Any], value: Value) -> None:
-    """The optimizer's rate, and the peak of a warm-up schedule that would otherwise override it."""
+    """The optimizer's rate, and the peak of a warm-up schedule that would otherwise override it.
+
+    Where a WarmupDecayLR has no peak, DeepSpeed's default of 0.001 would; a WarmupLR follows the optimizer then
+    (deepspeed/runtime/lr_schedules.py).
+    """
     if not isinstance(config.get("optimizer"), dict):
         raise ConfigError(
             f"{LEARNING_RATE}: the configuration has no optimizer block to set it in; "
             f"add one, or remove {LEARNING_RATE} from the space"
         )
     _set(config, LEARNING_RATE, value)
+    if get(config, "scheduler.type") == "WarmupDecayLR":
+        _set(config, "scheduler.params.warmup_max_lr", value)
     for peak in ("scheduler.params.warmup_max_lr", "scheduler.params.cycle_max_lr"):
         if get(config, peak) is not None:
             _set(config, peak, value)

@@ -14,7 +14,7 @@ from autotune.errors import ConfigError
 KeyPath: TypeAlias = tuple[str | int, ...]
 """Keys, and positions in lists, from the outermost block in."""
 _Scan: TypeAlias = Callable[[str, int], tuple[Any, int]]
-_AT_MOST_CHARACTERS = 1_000_000
+_AT_MOST_CHARACTERS = 300_000
 """A configuration has some thousands; hjson is slow, and a file of another kind may hold anything."""
 
 

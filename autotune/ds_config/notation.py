@@ -16,7 +16,7 @@ _LINE = 100
 
 
 def notation_of(text: str) -> dict[str, str]:
-    """Return the literals of those numbers of a JSON or hjson text that `json.dumps` writes otherwise.
+    """Return the literals of those numbers of a JSON or hjson text that would come out otherwise.
 
     Args:
         text: of a configuration that can be read; of any other text the result is empty.
@@ -42,9 +42,10 @@ def notation_of_yaml(node: yaml.Node | None) -> dict[str, str]:
 def render(config: Mapping[str, Any], notation: Mapping[str, str] | None = None) -> str:
     """Return a configuration as JSON, its numbers by the notation where they still have the value that it says.
 
-    Any notation of a whole number is good where DeepSpeed wants an int: it reads the file with hjson, which makes ints
-    of whole numbers below 1e10, and passes it to pydantic, which takes larger ones (`DeepSpeedConfig` in
-    deepspeed/runtime/config.py, `DeepSpeedConfigModel` in config_utils.py).
+    Any notation of a whole number is good where DeepSpeed wants an int and reads the file itself: by hjson, which makes
+    ints of whole numbers below 1e10, and pydantic, which takes larger ones (`DeepSpeedConfig` in
+    deepspeed/runtime/config.py). Who reads the file by `json` gets floats: pydantic takes them too, but the parameters
+    of a scheduler never pass it, and `warmup_num_steps: 1e2` is refused there.
 
     Args:
         config: what to write, in its own order.
@@ -59,9 +60,9 @@ def pointer(dotted: str) -> str:
 
 
 def without(notation: Mapping[str, str], dotted_keys: Collection[str]) -> dict[str, str]:
-    """Return the notation without these keys: they are written plainly."""
-    plain = {pointer(key) for key in dotted_keys}
-    return {key: literal for key, literal in notation.items() if key not in plain}
+    """Return the notation without these keys and what lies in them: their numbers are written plainly."""
+    plain = tuple(f"{pointer(key)}/" for key in dotted_keys)
+    return {place: literal for place, literal in notation.items() if not f"{place}/".startswith(plain)}
 
 
 def ordered_like(config: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,8 +110,12 @@ def _yaml_literals(node: yaml.Node | None, place: str) -> Iterator[tuple[str, st
 
 
 def _is_unusual(literal: str) -> bool:
+    """Say whether a number would come out otherwise; the reader makes ints of whole numbers (1.0), as DeepSpeed's does."""
     value = _value_of(literal)
-    return value is not None and json.dumps(value) != literal
+    if value is None:
+        return False
+    is_whole = isinstance(value, float) and value.is_integer()
+    return is_whole or json.dumps(value) != literal
 
 
 def _value_of(literal: str) -> int | float | None:

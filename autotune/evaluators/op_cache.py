@@ -118,13 +118,18 @@ def clear_stale_locks(folder: Path) -> list[Path]:
     """
     cleared = []
     for lock in folder.glob("*/lock"):
-        seen = _inode(lock)
-        # Seen again after the look at who holds it: another builder may have taken the lock meanwhile.
-        if not _is_open(lock) and seen is not None and _inode(lock) == seen:
+        if is_stale(lock):
             lock.unlink(missing_ok=True)
             logger.warning("removed the stale lock %s", lock)
             cleared.append(lock)
     return cleared
+
+
+def is_stale(lock: Path) -> bool:
+    """Say whether a lock file is there that no process of this machine holds open."""
+    seen = _inode(lock)
+    # Seen again after the look at who holds it: another builder may have taken the lock meanwhile.
+    return not _is_open(lock) and seen is not None and _inode(lock) == seen
 
 
 def _inode(path: Path) -> int | None:

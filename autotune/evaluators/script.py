@@ -180,12 +180,19 @@ class ScriptEvaluator:
 
 def values_of(request: TrialRequest) -> dict[str, Any]:
     """Return the value of every setting of a trial that a placeholder can name."""
-    precision = config_file.precision_of(request.ds_config)
     return {
-        **config_file.settings_of(request.ds_config),
+        **settings_of(request.ds_config),
         **request.point,
-        config_file.PRECISION: precision,
         config_file.ACTIVATION_CHECKPOINTING: request.activation_checkpointing,
+    }
+
+
+def settings_of(ds_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a configuration says, by every name that a placeholder can have."""
+    precision = config_file.precision_of(ds_config)
+    return {
+        **config_file.settings_of(ds_config),
+        config_file.PRECISION: precision,
         "bf16.enabled": precision == "bf16",
         "fp16.enabled": precision == "fp16",
         commands.MIXED_PRECISION: "no" if precision == "fp32" else precision,

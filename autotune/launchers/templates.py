@@ -15,7 +15,6 @@ from autotune.trials import Value
 
 _NAMED = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*(=[^{}]*)?\}")
 """A word that holds one was written as a template's already."""
-_DOUBLE_BRACE = re.compile(r"\{\{|\}\}")
 
 _PORT_OPTIONS = {
     LaunchKind.DEEPSPEED: "--master_port",
@@ -55,7 +54,7 @@ def template(
         kept: settings whose values stay as they are.
     """
     launch = launch or recognise(words)
-    made = [word if _NAMED.search(word) else _DOUBLE_BRACE.sub(lambda braces: braces[0] * 2, word) for word in words]
+    made = list(words)
     for key, argument in launch.settings.items():
         if key in kept:
             continue

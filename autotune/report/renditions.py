@@ -21,6 +21,7 @@ from autotune.trials import Measurement, Trial, Value
 
 _TRAIN_BATCH = "train_batch_size"
 _BATCH = (_TRAIN_BATCH, MICRO_BATCH, ACCUMULATION)
+_SCHEDULE = "scheduler.params"
 _PEAKS = ("scheduler.params.warmup_max_lr", "scheduler.params.cycle_max_lr")
 
 
@@ -99,7 +100,7 @@ def _for_hugging_face(
     dropped = tuple(key for key in unknown if key not in hugging_face.FLAGS and key not in hugging_face.FILLED)
     return Rendition(
         config=_in_order(config, summary),
-        notation=notation.without(summary.ds_config_notation, overlaid),
+        notation=notation.without(summary.ds_config_notation, {*overlaid, *_BATCH, _SCHEDULE}),
         flags=flags,
         notes=(*notes, *_left_out(dropped)),
     )
@@ -127,8 +128,7 @@ def _for_accelerate(
     notes = (batch, optimizer, trainer) if config.get("optimizer") else (batch, trainer)
     return Rendition(
         config=_in_order(config, summary),
-        # Plain integers where accelerate calculates with them.
-        notation=notation.without(summary.ds_config_notation, {*overlaid, *_BATCH}),
+        notation=notation.without(summary.ds_config_notation, {*overlaid, *_BATCH, _SCHEDULE}),
         launch={
             "compute_environment": "LOCAL_MACHINE",
             "distributed_type": "DEEPSPEED",
@@ -158,10 +158,16 @@ def _complete_for_accelerate(config: dict[str, Any], summary: StudySummary) -> N
     """Leave what accelerate needs, and of the rest of the batch triple what the user has.
 
     accelerate wants a `zero_optimization` block, takes a missing accumulation for 1 and multiplies with the micro-batch
-    (`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py, `_prepare_deepspeed` in accelerator.py).
+    (`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py, `_prepare_deepspeed` in accelerator.py). It
+    reads the file by `json`, which makes 100.0 of a 1e2, and DeepSpeed's schedulers refuse that (`WarmupLR` in
+    deepspeed/runtime/lr_schedules.py): their whole numbers become ints.
     """
     _leave_out(config, (_TRAIN_BATCH,), but={_TRAIN_BATCH} & summary.ds_config.keys())
     config.setdefault("zero_optimization", {"stage": 0})
+    schedule = config_file.get(config, _SCHEDULE)
+    for key, value in schedule.items() if isinstance(schedule, dict) else ():
+        if isinstance(value, float) and value.is_integer():
+            schedule[key] = int(value)
 
 
 def _with_known(trial: Trial, auto: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -135,6 +135,9 @@ def test_the_learning_rate_also_moves_the_peak_of_a_warm_up():
     config = USER | {"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 3e-4}}}
     built = ds_config.build(config, {"optimizer.params.lr": 1e-3}, world_size=1)
     assert built["scheduler"]["params"] == {"warmup_min_lr": 0, "warmup_max_lr": 1e-3}
+    without_peak = USER | {"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 100}}}
+    built = ds_config.build(without_peak, {"optimizer.params.lr": 1e-2}, world_size=1)
+    assert built["scheduler"]["params"] == {"total_num_steps": 100, "warmup_max_lr": 1e-2}
     with pytest.raises(ConfigError, match="no optimizer block"):
         ds_config.build({}, {"optimizer.params.lr": 1e-3}, world_size=1)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autotune import campaign as campaigns
 from autotune import ds_config
+from autotune.campaign import files as campaign_files
 from autotune.ds_config import notation
 from autotune.errors import ConfigError
 
@@ -70,6 +71,7 @@ def test_only_what_python_writes_otherwise_is_noted():
         "/optimizer/params/betas/1": "0.950",
         "/optimizer/params/eps": "1.0e-8",
         "/optimizer/params/lr": "1e-5",
+        "/gradient_clipping": "1.0",
     }
 
 
@@ -96,7 +98,7 @@ def test_what_has_no_notation_has_none(text):
 
 
 def test_yaml_numbers_that_json_does_not_have_are_written_plainly():
-    node = yaml.compose("{a: 5e8, b: [1_000, 0x10, +5, .5, 1.50], c: '5e8'}", campaigns._Loader)
+    node = yaml.compose("{a: 5e8, b: [1_000, 0x10, +5, .5, 1.50], c: '5e8'}", campaign_files._Loader)
     assert ds_config.notation_of_yaml(node) == {"/a": "5e8", "/b/4": "1.50"}
     assert ds_config.notation_of_yaml(None) == {}
 

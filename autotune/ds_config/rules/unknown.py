@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from autotune.ds_config import schema
@@ -19,26 +20,34 @@ _TYPO = 0.82
 _SURE = 0.88
 """Above it there is nothing to guess: `zero_optimisation` has 0.94."""
 _AS_GOOD = 0.05
+_MOST_SUGGESTIONS = 200
+"""To look for what is alike takes a millisecond, and a file with more unknown keys is no DeepSpeed configuration."""
 _LONG = 10
 """Characters; short words are alike by chance (`comment` and `comet`)."""
 
 
 def unknown_keys(subject: Subject) -> Iterator[Finding]:
     """A block that is a model refuses unknown keys; elsewhere, the top level too, nobody looks at them."""
+    count = 0
     told = {*schema.data()["removed"]["keys"], *schema.data()["gone"]}
     for path, value, known, block in schema.walk(subject.document.data, subject.schema):
         if known is not None or block.unknown is Unknown.OPEN or ".".join(map(str, path)) in told:
             continue
         if str(path[-1]).strip() in block.keys:
             continue  # spaces_in_keys tells
-        yield _finding(subject, path, value, block)
+        count += 1
+        yield _finding(subject, path, value, block, may_be_typo=count <= _MOST_SUGGESTIONS)
+
+
+_STRIPPED = ("autotuning", "arg_mappings")
+"""DeepSpeed strips the keys of this block itself (`ResourceManager` in deepspeed/autotuning/scheduler.py)."""
 
 
 def spaces_in_keys(subject: Subject) -> Iterator[Finding]:
     """A space in the quotes makes another key of it."""
     for path in _paths(subject.document.data, ()):
         key = str(path[-1])
-        if key == key.strip() or not key.strip():
+        if key == key.strip() or not key.strip() or path[:-1] == _STRIPPED:
             continue
         yield subject.find(
             Severity.ERROR,
@@ -50,10 +59,10 @@ def spaces_in_keys(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _finding(subject: Subject, path: KeyPath, value: Any, block: Block) -> Finding:
+def _finding(subject: Subject, path: KeyPath, value: Any, block: Block, *, may_be_typo: bool) -> Finding:
     key = str(path[-1])
     refused = block.unknown is Unknown.REFUSED
-    near, alike = _near(key, block)
+    near, alike = _near(key, block) if may_be_typo else ([], 0.0)
     is_typo = alike >= _SURE or (alike >= _TYPO and len(key) >= _LONG)
     reader = "accelerate" if subject.document.form is Form.ACCELERATE else "DeepSpeed"
     where = f"in {'.'.join(map(str, path[:-1]))}" if len(path) > 1 else "at the top level"
@@ -107,6 +116,7 @@ def _suits(value: Any, known: Kind | Block) -> bool:
     return known.fits(value)
 
 
+@cache
 def _homes() -> dict[str, str]:
     """Keys that only one block knows, by name."""
     found: dict[str, list[str]] = {}

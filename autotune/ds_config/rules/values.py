@@ -109,11 +109,12 @@ def _quoted(subject: Subject, path: KeyPath, read: Any, known: Kind, block: Bloc
     """Pydantic reads "true" and "8" (not "5e8" for a whole number); what reads without a model doesn't."""
     whole = known.name == "integer" or known.choices
     plain = not whole or str(subject.raw(*map(str, path))).strip().lstrip("+-").replace(".", "").isdigit()
-    is_read = block.is_model and plain and subject.document.form is not Form.ACCELERATE
+    is_accelerates = subject.document.form is Form.ACCELERATE
+    # accelerate hands its block on as texts anyway: prepare_deepspeed_cmd_env in accelerate/utils/launch.py.
+    is_read = len(path) == 2 if is_accelerates else block.is_model and plain
     said = str(read).lower() if isinstance(read, bool) else f"{read}"
-    tail = "DeepSpeed reads it all the same" if is_read else "DeepSpeed doesn't read it as one"
-    if subject.document.form is Form.ACCELERATE:
-        tail = "accelerate hands it on as a text"
+    reader = "accelerate" if is_accelerates else "DeepSpeed"
+    tail = f"{reader} reads it all the same" if is_read else f"{reader} doesn't read it as one"
     return subject.find(
         Severity.WARNING if is_read else Severity.ERROR,
         "quoted",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import deepspeed
+import hjson
 
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
@@ -48,11 +49,21 @@ def build(model: Any, ds_config: Mapping[str, Any], reporter: Reporter) -> Any:
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=trainable,
-        config=json.loads(json.dumps(ds_config)),  # DeepSpeed changes the dict it is given
+        config=as_read_from_a_file(ds_config),
         dist_init_required=False,
     )
     reporter.initializing = False
     return engine
+
+
+def as_read_from_a_file(ds_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the configuration as DeepSpeed would read it from a file: by hjson (runtime/config.py).
+
+    hjson makes ints of whole numbers below 1e10, and some of DeepSpeed asks for it: a scheduler refuses
+    `warmup_num_steps: 100.0`, which is what json makes of the file's 1e2. (A copy, as DeepSpeed changes what it gets.)
+    """
+    config: dict[str, Any] = hjson.loads(json.dumps(ds_config), object_pairs_hook=dict)
+    return config
 
 
 def effective_config(engine: Any, world_size: int) -> dict[str, Any]:

@@ -123,3 +123,27 @@ def test_what_a_terminal_would_obey_is_not_printed(cli, files):
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "\\x1b[31mx" in out
+
+
+def test_what_holds_of_many_keys_is_said_once(cli, files):
+    zero = {"stage": 0, "overlap_comm": True, "reduce_scatter": True, "contiguous_gradients": True}
+    foreign = {"train-iters": 1, "seq-length": 2, "hidden-size": 3, "gradient_clipping": "auto"}
+    sizes = {"train_batch_size": "auto", "gradient_accumulation_steps": "auto"}
+    (files / "many.json").write_text(json.dumps({"zero_optimization": zero, **foreign, **sizes}, indent=1))
+    answer = cli("lint", "many.json")
+    assert answer.code == 0
+    assert answer.out == (
+        "many.json\n"
+        "    4  warning  3 keys of zero_optimization = true\n"
+        "                has no effect: at stage 0 there is no ZeRO\n"
+        "                overlap_comm (4), reduce_scatter (5), contiguous_gradients (6)\n"
+        "                fix: remove it\n"
+        "    8  warning  3 keys\n"
+        "                DeepSpeed ignores this key: it knows no such one at the top level\n"
+        "                train-iters (8), seq-length (9), hidden-size (10)\n"
+        "                fix: remove it\n"
+        '   11  note     3 keys = "auto"\n'
+        "                Hugging Face's Trainer and accelerate fill it in\n"
+        "                gradient_clipping (11), train_batch_size (12), gradient_accumulation_steps (13)\n"
+        "  accepted: 6 warnings, 3 notes\n\n"
+    )

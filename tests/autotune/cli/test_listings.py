@@ -104,7 +104,7 @@ def test_tables_fit_narrow_screens(cli, monkeypatch, width, listing):
     [
         (("status", "nothing"), "study 'nothing' is not in"),
         (("show", "sim", "99"), "study 'sim' has no trial 99; it has 0 to 11"),
-        (("logs", "sim", "1"), "has no log of rank0"),
+        (("logs", "sim", "1"), "has no log: it is simulated"),
         (("export", "sim", "--trial", "99"), "99"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from autotune import ds_config
 from autotune import storage as storages
@@ -13,7 +14,7 @@ from autotune.cli.exit_codes import ExitCode
 from autotune.objective import Objective
 from autotune.report.rescoring import rescored
 from autotune.trials import Budget, Failure, FailureKind, Outcome, TrialRequest
-from tests.autotune.cli.conftest import URL, trials_of
+from tests.autotune.cli.conftest import CAMPAIGN, URL, trials_of
 
 
 @pytest.mark.usefixtures("finished")
@@ -26,6 +27,36 @@ class TestFiles:
         assert answer.code == ExitCode.OK
         assert ds_config.complete(json.loads((finished / "best.json").read_text()), world_size=2) == best.ds_config
         assert json.loads((finished / "best.provenance.json").read_text())["trial"] == best.number
+
+    def test_export_for_hugging_face_prints_what_to_paste(self, cli, finished):
+        answer = cli("export", "sim", "--for", "hf", "-o", "best.json", "--trial", "0")
+        assert answer.code == ExitCode.OK
+        written, _, pasted = answer.out.partition("Give your script these TrainingArguments")
+        assert written == "written  best.json\nfigures  best.provenance.json\n\n"
+        assert (
+            "\n  --deepspeed best.json --per_device_train_batch_size 4 --gradient_accumulation_steps 2 "
+            "--learning_rate 0.0003 --gradient_checkpointing false\n"
+        ) in pasted
+        kept = json.loads((finished / "best.provenance.json").read_text())
+        assert kept["for"] == "hf"
+        assert kept["flags"]["--learning_rate"] == 3e-4
+
+    def test_export_for_accelerate_says_how_to_launch(self, cli, finished):
+        answer = cli("export", "sim", "--for", "accelerate", "--trial", "0")
+        assert "launch   accelerate.yaml\n" in answer.out
+        assert "\n  accelerate launch --config_file accelerate.yaml YOUR_SCRIPT.py\n" in answer.out
+        launch = yaml.safe_load((finished / "accelerate.yaml").read_text())
+        assert launch["deepspeed_config"] == {"deepspeed_config_file": str(finished / "ds_config.json")}
+
+    def test_numbers_are_written_as_in_the_campaign(self, cli, folder):
+        text = CAMPAIGN.replace("{stage: 1}", "{stage: 1, sub_group_size: 1.0e9}")
+        (folder / "c.yaml").write_text(text.replace("lr: 3.0e-4", "lr: 3.0e-4, eps: 1e-8"))
+        cli("launch", "c.yaml", "--trials", "1", "--study", "other")
+        cli("export", "other", "--trial", "0")
+        text = (folder / "ds_config.json").read_text()
+        assert '"lr": 3.0e-4' in text
+        assert '"eps": 1e-8' in text
+        assert '"sub_group_size": 1.0e9' in text
 
     def test_export_under_other_weights(self, cli, finished):
         cli("export", "sim", "-o", "fast.json", "--alpha", "1")

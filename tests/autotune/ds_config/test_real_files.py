@@ -17,7 +17,7 @@ FILES = ROOT / "tests" / "data" / "ds_configs"
 ACCEPTED, WARNED, MENDED, REFUSED = Verdict.ACCEPTED, Verdict.WARNED, Verdict.MENDED, Verdict.REFUSED
 VERDICTS = {
     "CarperAI__trlx__ds_config_gpt_j.json": (MENDED, {"gone", "offload-stage"}),
-    "EleutherAI__gpt-neox__small_tune.json": (REFUSED, {"search-space", "space-in-key", "unknown-key"}),
+    "EleutherAI__gpt-neox__small_tune.json": (REFUSED, {"search-space", "unknown-key"}),
     "LAION-AI__Open-Assistant__zero3_config_sft.json": (ACCEPTED, set()),
     "OpenGVLab__InternVL__adam_zero3_fp16.json": (REFUSED, {"removed"}),
     "OpenLMLab__LOMO__ds_config.json": (ACCEPTED, set()),
@@ -34,7 +34,7 @@ VERDICTS = {
     "deepspeedai__DeepSpeedExamples__deepspeed_onebitadam_bsz96_config.json": (REFUSED, {"removed"}),
     "deepspeedai__DeepSpeedExamples__ds_config.json": (ACCEPTED, set()),
     "deepspeedai__DeepSpeedExamples__ds_config_gpt_base_random_ltd.json": (ACCEPTED, set()),
-    "deepspeedai__DeepSpeedExamples__ds_config_tune.json": (MENDED, {"space-in-key"}),
+    "deepspeedai__DeepSpeedExamples__ds_config_tune.json": (ACCEPTED, set()),
     "deepspeedai__DeepSpeedExamples__ds_offload_nvme_aio.json": (MENDED, {"auto"}),
     "deepspeedai__DeepSpeed__deepspeed_bsz24_fp16_eigenvalue_quantize_config.json": (MENDED, {"removed"}),
     "deepspeedai__DeepSpeed__ds_config_func_bs8_zero2_offload.json": (WARNED, {"moved"}),

@@ -355,6 +355,14 @@ def test_accelerates_own_file(tmp_path):
     ]
 
 
+def test_accelerate_reads_its_blocks_keys_as_texts(tmp_path):
+    text = "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: '3', offload_param_device: CPU}\n"
+    (found,) = yaml_findings(tmp_path, text)
+    assert (found.severity, found.key, found.is_mended) == (WARNING, "deepspeed_config.zero_stage", True)
+    (found,) = yaml_findings(tmp_path, "distributed_type: DEEPSPEED\nnum_processes: '8'\n")
+    assert found.severity is ERROR
+
+
 def test_accelerates_keys_beside_a_file(tmp_path):
     text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  deepspeed_config_file: ds.json\n"
     found = yaml_findings(tmp_path, text + "  zero_stage: 3\n")

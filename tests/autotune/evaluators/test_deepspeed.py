@@ -158,6 +158,12 @@ def test_bf16_with_activation_checkpointing(run):
     assert measurement.timed_steps == 3
 
 
+def test_whole_numbers_are_ints_as_where_deepspeed_reads_the_file(run):
+    schedule = {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3, "warmup_num_steps": 1e2}}
+    measurement = run(request(config(scheduler=schedule)), workload=faulty("healthy")).measurement
+    assert measurement.effective_config["scheduler.type"] == "WarmupLR"
+
+
 def test_a_port_taken_meanwhile_is_replaced(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
 

@@ -28,7 +28,7 @@ MINE = """{
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1e3},
   "optimizer": {
     "type": "AdamW",
-    "params": {"lr": "auto", "betas": [0.9, 0.950], "eps": 1.0e-8, "weight_decay": "auto"}
+    "params": {"lr": "auto", "betas": [0.9, 0.950], "eps": 1.0e-8, "weight_decay": "auto", "torch_adam": true}
   },
   "scheduler": {
     "type": "WarmupLR",
@@ -48,6 +48,27 @@ MINE = """{
   "train_micro_batch_size_per_gpu": "auto",
   "wall_clock_breakdown": false
 }"""
+TRAINS = """
+import importlib
+# Collectives for tensor-parallel inference that DeepSpeed compiles on CPU before anything else (45 s or more).
+importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DummyOptim
+accelerator = Accelerator()
+model = torch.nn.Linear(4, 4)
+micro_batch = accelerator.state.deepspeed_plugin.deepspeed_config["train_micro_batch_size_per_gpu"]
+loader = torch.utils.data.DataLoader(torch.zeros(256, 4), batch_size=micro_batch)
+engine, optimizer, loader = accelerator.prepare(model, DummyOptim(model.parameters(), lr=0.5), loader)
+for batch in loader:
+    loss = engine(batch.to(accelerator.device, next(engine.parameters()).dtype)).float().sum()
+    accelerator.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+stage, dtype = engine.zero_optimization_stage(), next(engine.parameters()).dtype
+print("TRAINED", engine.global_steps, engine.train_batch_size(), stage, dtype, flush=True)
+accelerator.end_training()
+"""
 SEARCHED = {"narrow": {"optimizer.params.lr": [3e-4, 1e-3], "precision": ["bf16"]}}
 
 
@@ -118,7 +139,8 @@ class TestDeepSpeed:
             name: trial.ds_config[name] for name in ("train_batch_size", "train_micro_batch_size_per_gpu")
         }
         assert read["gradient_accumulation_steps"] == trial.ds_config["gradient_accumulation_steps"]
-        assert read["optimizer"] == {"lr": trial.point["optimizer.params.lr"], "betas": [0.9, 0.95], "eps": 1e-8}
+        assert read["optimizer"] == trial.ds_config["optimizer"]["params"]
+        assert read["optimizer"]["lr"] == trial.point["optimizer.params.lr"]
         assert read["scheduler"] == trial.ds_config["scheduler"]["params"]
         assert read["stage"] == trial.point[ds_config.STAGE]
         assert read["reduce_bucket_size"] == trial.point["zero_optimization.reduce_bucket_size"]
@@ -232,6 +254,26 @@ class TestAccelerate:
         assert read["stage"] == trial.point[ds_config.STAGE]
         assert read["gradient_accumulation_steps"] == trial.ds_config["gradient_accumulation_steps"]
         assert any("DummyOptim" in note for note in exported.notes)
+
+    @pytest.mark.real
+    def test_a_script_trains_by_it(self, tuned, tmp_path):
+        number = best_at(tuned, 2)
+        exported = report.export(tuned, tmp_path, trial_number=number, consumer=Consumer.ACCELERATE)
+        (tmp_path / "train.py").write_text(TRAINS)
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(exported.launch_path)]
+        environment = {"HF_HOME": str(tmp_path), "DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(tmp_path / "ops")}
+        done = subprocess.run(
+            [*launch, "--main_process_port", "0", "train.py"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | environment,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        (line,) = (line for line in done.stdout.splitlines() if line.startswith("TRAINED"))
+        batch = tuned.trials[number].ds_config["train_batch_size"]
+        assert line == f"TRAINED {256 // batch} {batch} 2 torch.bfloat16"
 
     def test_names(self, tuned, tmp_path):
         def names(path):

@@ -1,0 +1,43 @@
+"""A campaign: one YAML file that says what to tune, where, how long, and by what; and the studies made from it."""
+
+from autotune.campaign.files import from_yaml, load
+from autotune.campaign.plan import (
+    checkpoints_at_start,
+    command_of,
+    hardware_of,
+    objective_of,
+    space_of,
+    start_config,
+)
+from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, parse
+from autotune.campaign.studies import (
+    campaign_of,
+    create,
+    move_to,
+    recorded_hardware,
+    run_directory,
+    study,
+    summary,
+)
+
+__all__ = [
+    "NAME_PATTERN",
+    "BudgetSection",
+    "Campaign",
+    "campaign_of",
+    "checkpoints_at_start",
+    "command_of",
+    "create",
+    "from_yaml",
+    "hardware_of",
+    "load",
+    "move_to",
+    "objective_of",
+    "parse",
+    "recorded_hardware",
+    "run_directory",
+    "space_of",
+    "start_config",
+    "study",
+    "summary",
+]

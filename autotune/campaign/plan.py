@@ -1,0 +1,112 @@
+"""What a campaign comes to on this machine: its hardware, start, command, search space and objective."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from autotune import ds_config as config_file
+from autotune import hardware as hardware_detection
+from autotune import launchers, scripts
+from autotune.campaign.sections import Campaign
+from autotune.command import CommandTemplate
+from autotune.errors import CampaignError, ConfigError
+from autotune.hardware import Hardware
+from autotune.objective import Objective
+from autotune.space import SearchSpace
+from autotune_spaces import build
+
+
+def hardware_of(campaign: Campaign) -> Hardware:
+    """Return the hardware that the campaign's trials run on.
+
+    Raises:
+        ResourceError: when it asks for a GPU and there is none.
+    """
+    wanted = campaign.hardware
+    ranks = wanted.ranks
+    if campaign.workload.command is not None:
+        starts = launchers.recognise(campaign.workload.command, directory=directory_of(campaign)).ranks
+        if ranks is not None and starts is not None and ranks != starts:
+            raise CampaignError(
+                f"hardware.ranks: got {ranks}, but workload.command starts {starts}; leave hardware.ranks out"
+            )
+        ranks = ranks or starts
+    return hardware_detection.detect(ranks=ranks, accelerator=wanted.accelerator)
+
+
+def start_config(campaign: Campaign, hardware: Hardware) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the starting configuration, whole and concrete, and the keys that were "auto" in it.
+
+    Raises:
+        ConfigError: when the batch triple can't be met, or the ZeRO stage is none.
+    """
+    concrete, auto = config_file.without_auto(ds_config_of(campaign))
+    config_file.check_stage(concrete)
+    command = command_of(campaign)
+    if command is not None:
+        concrete = scripts.start_of(command, concrete)
+    return config_file.complete(concrete, world_size=hardware.ranks), auto
+
+
+def command_of(campaign: Campaign) -> CommandTemplate | None:
+    """Return the campaign's training command; None where a function is trained."""
+    words = campaign.workload.command
+    if words is None:
+        return None
+    return scripts.template_of(words, ds_config_of(campaign), directory=directory_of(campaign))
+
+
+def checkpoints_at_start(campaign: Campaign) -> bool:
+    """Return whether the user's training recomputes activations today."""
+    command = command_of(campaign)
+    said = scripts.checkpoints_at_start(command) if command is not None else None
+    return campaign.workload.activation_checkpointing if said is None else said
+
+
+def space_of(campaign: Campaign, hardware: Hardware) -> SearchSpace:
+    """Return the search space of the campaign.
+
+    Raises:
+        SpaceError: when the campaign's changes can't be made.
+        ConfigError: when the learning rate is searched but the configuration has no optimizer.
+    """
+    config, _ = start_config(campaign, hardware)
+    start = config_file.settings_of(config)
+    start[config_file.ACTIVATION_CHECKPOINTING] = checkpoints_at_start(campaign)
+    command = command_of(campaign)
+    unavailable = {} if command is None else scripts.unavailable(command, ds_config_of(campaign))
+    space = build(campaign.space, hardware, start=start, unavailable=unavailable)
+    if config_file.LEARNING_RATE in space.names and not isinstance(config.get("optimizer"), dict):
+        raise ConfigError(
+            f"{config_file.LEARNING_RATE} is searched, but the DeepSpeed configuration has no optimizer block; "
+            f"add one, or put space: {{remove: [{config_file.LEARNING_RATE}]}} into the campaign"
+        )
+    return space
+
+
+def objective_of(campaign: Campaign) -> Objective:
+    """Return the campaign's objective."""
+    return Objective(alpha=campaign.objective.alpha, beta=campaign.objective.beta)
+
+
+def directory_of(campaign: Campaign) -> str:
+    """Return the folder that the training command runs in."""
+    return os.path.abspath(path_of(campaign, campaign.workload.directory))
+
+
+def ds_config_of(campaign: Campaign) -> dict[str, Any]:
+    """Return the user's DeepSpeed configuration as it is, with its "auto" values.
+
+    Raises:
+        ConfigError: when its file can't be read.
+    """
+    if isinstance(campaign.ds_config, dict):
+        return campaign.ds_config
+    return config_file.read(path_of(campaign, campaign.ds_config))
+
+
+def path_of(campaign: Campaign, text: str) -> Path:
+    """Return a path of the campaign file, from the folder that its paths count from."""
+    return Path(campaign.folder) / text

@@ -1,0 +1,246 @@
+"""The studies made from a campaign: create one, open it to run or resume it, sum it up."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Literal
+
+from autotune import command as commands
+from autotune.campaign.plan import (
+    checkpoints_at_start,
+    command_of,
+    directory_of,
+    ds_config_of,
+    hardware_of,
+    objective_of,
+    path_of,
+    space_of,
+    start_config,
+)
+from autotune.campaign.sections import NAME_PATTERN, Campaign, parse
+from autotune.errors import CampaignError, StudyError
+from autotune.evaluators.deadlines import Deadlines
+from autotune.evaluators.deepspeed import DeepSpeedEvaluator
+from autotune.evaluators.protocol import Evaluator
+from autotune.evaluators.recorded import RecordedEvaluator
+from autotune.evaluators.script import ScriptEvaluator
+from autotune.evaluators.script import settings_of as script_settings_of
+from autotune.evaluators.simulated import SimulatedEvaluator
+from autotune.hardware import Hardware
+from autotune.report.summary import StudySummary
+from autotune.runners import InlineRunner, LocalRunner, TrialRunner
+from autotune.runners.attempt import ignore_stage
+from autotune.runners.protocol import StageListener
+from autotune.storage import Storage, StoredStudy
+from autotune.study import Start, StopRequest, Study, StudyListener, controller_is_alive
+from autotune.trials import Budget
+from autotune.workload import WorkloadReference
+
+SCRIPT_LAUNCH_S = 600.0
+
+
+def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
+    """Make the study of a campaign in the storage: everything that is needed to run or resume it.
+
+    Raises:
+        AutotuneError: when the campaign can't be used; nothing is made then.
+        StudyError: when a study of that name exists.
+    """
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise CampaignError(
+            f"study: got {name!r}; a name has letters, digits, '.', '_' and '-', at most 200, a letter or digit first"
+        )
+    hardware = hardware_of(campaign)
+    space_of(campaign, hardware)
+    _refuse_address_without_ray(campaign)
+    _evaluator(campaign, hardware, name)
+    # Without the storage's URL: it may hold a password, and whoever reads this has found the storage.
+    kept = campaign.model_dump(mode="json", exclude={"storage"})
+    attributes = {"campaign": kept, "hardware": asdict(hardware)}
+    return storage.create(name, attributes)
+
+
+def move_to(stored: StoredStudy, ray_address: str) -> None:
+    """Let a study's further trials run on another Ray cluster.
+
+    Raises:
+        CampaignError: when its trials don't run on Ray.
+    """
+    campaign = campaign_of(stored).model_copy(update={"ray_address": ray_address})
+    _refuse_address_without_ray(campaign)
+    stored.set_attribute("campaign", campaign.model_dump(mode="json", exclude={"storage"}))
+
+
+def campaign_of(stored: StoredStudy) -> Campaign:
+    """Return the campaign that a study was made from.
+
+    Raises:
+        StudyError: when the study was not made by autotune.
+    """
+    data = stored.attribute("campaign")
+    if data is None:
+        raise StudyError(f"study {stored.name!r} was not made by autotune; it has no campaign to go on with")
+    return parse(data, where=f"study {stored.name}")
+
+
+def recorded_hardware(stored: StoredStudy) -> Hardware:
+    """Return the hardware that a study's trials were measured on."""
+    return Hardware(**stored.attribute("hardware"))
+
+
+def study(
+    stored: StoredStudy,
+    *,
+    listener: StudyListener | None = None,
+    on_stage: StageListener | None = None,
+    stop: StopRequest | None = None,
+    trials: int | None = None,
+) -> Study:
+    """Return the study of the storage, ready to be entered and run.
+
+    Args:
+        stored: made by `create`.
+        listener: hears what happens.
+        on_stage: hears which stage a trial entered, from any thread.
+        stop: a wish to stop.
+        trials: another trial budget than the campaign's.
+
+    Raises:
+        StudyError: when real trials would run on other hardware than the study's so far.
+    """
+    campaign, hardware = campaign_of(stored), recorded_hardware(stored)
+    if campaign.evaluator == "deepspeed" and campaign.ray_address is None:
+        _refuse_other_hardware(stored, hardware, hardware_of(campaign))
+    space = space_of(campaign, hardware)
+    config, _ = start_config(campaign, hardware)
+    checkpointing = checkpoints_at_start(campaign)
+    return Study(
+        stored=stored,
+        space=space,
+        start=Start.of(config, space, activation_checkpointing=checkpointing),
+        objective=objective_of(campaign),
+        runner=_runner(campaign, hardware, stored.name, on_stage),
+        budget=Budget(**campaign.budget.model_dump()),
+        trial_budget=trials or campaign.trials,
+        world_size=hardware.ranks,
+        seed=campaign.seed,
+        listener=listener,
+        stop=stop,
+    )
+
+
+def summary(stored: StoredStudy) -> StudySummary:
+    """Return all that reports and listings need to know of a study."""
+    campaign, hardware = campaign_of(stored), recorded_hardware(stored)
+    return StudySummary(
+        name=stored.name,
+        searcher=stored.attribute("searcher") or campaign.searcher,
+        evaluator=campaign.evaluator,
+        workload=campaign.workload.name,
+        trials=tuple(stored.trials()),
+        trial_budget=stored.attribute("trial_budget") or campaign.trials,
+        space=space_of(campaign, hardware),
+        objective=objective_of(campaign),
+        hardware=hardware,
+        is_running=controller_is_alive(stored.attribute("controller")),
+        ds_config=ds_config_of(campaign),
+        ds_config_notation=campaign.ds_config_notation,
+    )
+
+
+def run_directory(campaign: Campaign, study_name: str) -> Path:
+    """Return the folder of a study's logs."""
+    return Path(os.path.abspath(campaign.run_directory)) / study_name
+
+
+def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evaluator:
+    Budget(**campaign.budget.model_dump())
+    objective_of(campaign)
+    if campaign.evaluator == "simulated":
+        return SimulatedEvaluator(**campaign.simulated.model_dump())
+    if campaign.evaluator == "recorded":
+        if campaign.recorded.path is None:
+            raise CampaignError("recorded.path: missing; give a file written by autotune trials STUDY --format json")
+        return RecordedEvaluator(path=str(path_of(campaign, campaign.recorded.path)))
+    device: Literal["cpu", "cuda"] = "cuda" if hardware.accelerator == "cuda" else "cpu"
+    command = command_of(campaign)
+    if command is not None:
+        searched = space_of(campaign, hardware).names
+        config, _ = start_config(campaign, hardware)
+        command.check({*commands.GIVEN, *script_settings_of(config), *searched})
+        return ScriptEvaluator(
+            command=command,
+            directory=directory_of(campaign),
+            environment=campaign.workload.environment,
+            world_size=hardware.ranks,
+            device=device,
+            own_config=ds_config_of(campaign),
+            searched=searched,
+            counts_samples=campaign.workload.batch_dimension == "first",
+            run_directory=str(run_directory(campaign, study_name)),
+            deadlines=_deadlines(campaign),
+            memory_limit_bytes=campaign.hardware.memory_limit_bytes,
+        )
+    return DeepSpeedEvaluator(
+        workload=WorkloadReference(
+            function=campaign.workload.function,
+            arguments=campaign.workload.arguments,
+            python_path=(campaign.folder,),
+        ),
+        ranks=hardware.ranks,
+        device=device,
+        run_directory=str(run_directory(campaign, study_name)),
+        deadlines=_deadlines(campaign),
+        memory_limit_bytes=campaign.hardware.memory_limit_bytes,
+    )
+
+
+def _deadlines(campaign: Campaign) -> Deadlines:
+    given = campaign.deadlines.model_dump()
+    if given["launch_s"] is None:
+        given["launch_s"] = Deadlines().launch_s if campaign.workload.command is None else SCRIPT_LAUNCH_S
+    return Deadlines(**given)
+
+
+def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: StageListener | None) -> TrialRunner:
+    evaluator = _evaluator(campaign, hardware, study_name)
+    kind = campaign.runner or ("ray" if evaluator.ranks else "inline")
+    listener: StageListener = on_stage or ignore_stage
+    gpus_per_rank = 1 if hardware.accelerator == "cuda" else 0
+    # A command starts all its ranks on one host, which gets what they all need.
+    ranks_per_host = hardware.ranks if campaign.workload.command is not None else 1
+    if kind == "inline":
+        return InlineRunner(evaluator, on_stage=listener)
+    if kind == "local":
+        return LocalRunner(evaluator, gpus_per_rank=gpus_per_rank * ranks_per_host, on_stage=listener)
+    from autotune.runners.ray_runner import RayRunner
+
+    return RayRunner(
+        evaluator,
+        address=campaign.ray_address,
+        cpus_per_rank=campaign.hardware.cpus_per_rank * ranks_per_host,
+        gpus_per_rank=gpus_per_rank * ranks_per_host,
+        on_stage=listener,
+    )
+
+
+def _refuse_address_without_ray(campaign: Campaign) -> None:
+    runner = campaign.runner or ("ray" if campaign.evaluator == "deepspeed" else "inline")
+    if campaign.ray_address is not None and runner != "ray":
+        raise CampaignError(
+            f"ray_address: got {campaign.ray_address!r}, but trials run {runner}; "
+            f"real trials run on Ray with runner: ray, the others without an address"
+        )
+
+
+def _refuse_other_hardware(stored: StoredStudy, then: Hardware, now: Hardware) -> None:
+    for name in ("accelerator", "device_name", "ranks"):
+        before, after = getattr(then, name), getattr(now, name)
+        if before != after:
+            raise StudyError(
+                f"study {stored.name!r} was measured with {name} {before!r}, and here it is {after!r}: "
+                f"figures would not compare; go on where it began, or launch a new study (--study)"
+            )

@@ -1,0 +1,1 @@
+"""The doctor's checks; each yields one or more findings."""
