@@ -54,6 +54,7 @@ class Guard:
         self._launcher: subprocess.Popen[bytes] | None = None
         self._launcher_ended_s: float | None = None
         self._done_s: float | None = None
+        self._reports: list[RankReport] = []
         self._op_cache: Path | None = None
         self._told: Failure | None = None
         self._ranks = [
@@ -99,9 +100,8 @@ class Guard:
             self._start(environment)
         except OSError as error:
             return Verdict(failure=_crash(_cannot_start(assignment, error)))
-        first, *others = self._ranks
         supervision = Supervision(
-            hosts=[_First(first, self), *others],
+            hosts=[_First(self), *(_Other(self, rank) for rank in range(1, assignment.ranks))],
             request=assignment.request,
             deadlines=assignment.deadlines,
             progress=self._reporter.enter,
@@ -151,6 +151,14 @@ class Guard:
     def _launcher_exit_code(self) -> int | None:
         return self._launcher.poll() if self._launcher is not None else None
 
+    def look(self) -> None:
+        """Look at every rank; until the next look that is how they are, or one would be judged by another's past."""
+        self._reports = [rank.poll() for rank in self._ranks]
+
+    def report(self, rank: int) -> RankReport:
+        """Return how a rank was at the last look."""
+        return self._reports[rank]
+
     def result(self) -> RankResult | None:
         """Return the trial's result as soon as it is clear from the ranks that did their part, or that ended early."""
         result = self._result()
@@ -159,7 +167,7 @@ class Guard:
         return result
 
     def _result(self) -> RankResult | None:
-        reports = [rank.poll() for rank in self._ranks]
+        reports = self._reports
         results = [RankResult.from_text(report.result) if report.result else None for report in reports]
         if any(result is not None and result.outcome is not None for result in results):
             return None  # a rank's own failure: the supervision has it
@@ -208,7 +216,7 @@ class Guard:
         request = self._assignment.request
         records = [RankRecord.of(rank.folder) for rank in self._ranks]
         steps = min(len(record.steps) for record in records)
-        exit_codes = {rank.poll().exit_code for rank in self._ranks}
+        exit_codes = {report.exit_code for report in self._reports}
         ended = f"the script {_ending(0 if exit_codes == {0} else self._launcher_exit_code())}"
         if not any(rank.has_started for rank in self._ranks):
             return _result(
@@ -234,19 +242,30 @@ class Guard:
 
 
 class _First:
-    """Rank 0, with the trial's result once there is one."""
+    """Rank 0, with the trial's result once there is one. It is asked first, and looks at all."""
 
-    def __init__(self, rank: RankWatch, guard: Guard) -> None:
-        self._rank = rank
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
     def poll(self) -> RankReport:
-        report = self._rank.poll()
+        self._guard.look()
+        report = self._guard.report(0)
         own = RankResult.from_text(report.result) if report.result else None
         if own is not None and own.outcome is not None:
             return report
         result = self._guard.result()
         return replace(report, result=result.to_text() if result else None)
+
+
+class _Other:
+    """Another rank, as it was when rank 0 was asked."""
+
+    def __init__(self, guard: Guard, rank: int) -> None:
+        self._guard = guard
+        self._rank = rank
+
+    def poll(self) -> RankReport:
+        return self._guard.report(self._rank)
 
 
 def _cannot_start(assignment: ScriptAssignment, error: OSError) -> str:
