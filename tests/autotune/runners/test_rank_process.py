@@ -156,7 +156,7 @@ def test_where_the_log_has_no_room_its_end_is_kept_and_the_pipe_is_read_on(host,
 def test_a_log_that_can_not_be_opened_keeps_no_process_alive(host, tmp_path, caplog):
     (tmp_path / "rank0" / "log.txt").mkdir(parents=True)
     host.start(command(tmp_path, "print('said')\nimport time; time.sleep(600)"))
-    until(lambda: not caplog.text == "")
+    until(lambda: caplog.text != "")
     report = host.stop()
     assert not report.running
     assert "can't be written: Is a directory" in caplog.text
