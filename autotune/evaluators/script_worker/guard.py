@@ -231,6 +231,8 @@ class Guard:
                 "its log tells more"
             )
         outcome = measure(request, records)
+        if outcome.failure is not None and outcome.failure.kind is not FailureKind.CRASH:
+            return RankResult(outcome=outcome)  # more steps of that kind would not help
         trained_s = outcome.measurement.training_time_s if outcome.measurement else None
         if trained_s is None or trained_s < (request.convergence_at_s or 0.0):
             taken = f" ({trained_s:.3g} s of training)" if trained_s is not None else ""
