@@ -6,15 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.protocol import RankCommand, RankHost, RankReport
+from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.supervision import Supervision, Verdict, log_paths, with_final_logs
-from autotune.trials import Failure, Outcome, Stage, TrialRequest
+from autotune.trials import Failure, FailureKind, Outcome, Stage, TrialRequest
 
 ADDRESS_ATTEMPTS = 3
 DELIVERED_GRACE_S = 2.0
 """A process that delivered its result has this long to leave by itself."""
 CLEANUP = "cleanup"
+ENDED_FROM_HERE = (FailureKind.TIMEOUT, FailureKind.CANCELLED)
+"""Kinds of failure that this process decides on, whatever the other side still says."""
 SLACK_S = 15.0
 """How much later than the ranks' own supervision this one gives them up."""
 
@@ -53,28 +57,51 @@ class Attempts:
         )
         try:
             address, port = hosts[0].reserve_address()
-            for host, command in zip(hosts, self.commands(address, port), strict=True):
-                host.start(command)
-            verdict = supervision.run()
+            commands = self.commands(address, port)
+            verdict = _start(hosts, commands) or supervision.run()
             decided_s = time.monotonic()
-            if verdict.measurement is not None:
+            if verdict.measurement is not None or self._ends_by_itself(verdict):
                 _let_leave(hosts)
         finally:
             reports = [host.stop() for host in hosts]
         ended_s = time.monotonic()
         outcome = Outcome(
             measurement=verdict.measurement,
-            failure=self._with_final_logs(verdict.failure, reports) if verdict.failure else None,
+            failure=self._with_final_logs(verdict.failure, reports, commands) if verdict.failure else None,
             duration_s=ended_s - supervision.started_s,
             stage_s={**supervision.stage_s, CLEANUP: ended_s - decided_s},
             logs=log_paths(reports),
         )
         return verdict, outcome
 
-    def _with_final_logs(self, failure: Failure, reports: Sequence[RankReport]) -> Failure:
-        if self.supervised_there:
-            return replace(failure, log_tail=reports[0].log_tail or failure.log_tail)
-        return with_final_logs(failure, reports)
+    def _ends_by_itself(self, verdict: Verdict) -> bool:
+        """Say whether the other side is on its way out: it knows best what is to be cleared away there."""
+        return (
+            self.supervised_there and verdict.failure is not None and verdict.failure.kind is not FailureKind.CANCELLED
+        )
+
+    def _with_final_logs(
+        self, failure: Failure, reports: Sequence[RankReport], commands: Sequence[RankCommand]
+    ) -> Failure:
+        if not self.supervised_there:
+            return with_final_logs(failure, reports)
+        report = reports[0]
+        if failure.rank is not None and report.result is None and failure.kind not in ENDED_FROM_HERE:
+            return diagnosis.supervisor_lost(report, directory=commands[0].directory)
+        told = RankResult.from_text(report.result).outcome if report.result else None
+        if told is not None and told.failure is not None and told.failure.reason == failure.reason:
+            failure = told.failure  # with the rank that it names: the host's number is none
+        return replace(failure, log_tail=report.log_tail or failure.log_tail)
+
+
+def _start(hosts: Sequence[RankHost], commands: Sequence[RankCommand]) -> Verdict | None:
+    """Start the processes; return a verdict where that fails already."""
+    for host, command in zip(hosts, commands, strict=True):
+        try:
+            host.start(command)
+        except OSError as error:
+            return Verdict(failure=diagnosis.cannot_start(error, directory=command.directory))
+    return None
 
 
 def _let_leave(hosts: Sequence[RankHost]) -> None:

@@ -5,6 +5,7 @@ Exit codes and result files tell; words in a log never do (they are shown to the
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,12 @@ from enum import IntEnum
 
 from autotune.evaluators.protocol import RankReport
 from autotune.evaluators.rank_files import RankResult
+from autotune.evaluators.script_files import CANNOT_WRITE
 from autotune.trials import Failure, FailureKind, Stage
 
 MIB = 1024 * 1024
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EFBIG})
+"""Errors of a disk or folder that can't be written."""
 _ORDER = list(Stage)
 
 
@@ -29,9 +33,11 @@ class Cause(IntEnum):
     """It is gone without a word, by SIGKILL."""
     DIED = 3
     """It is gone without a word, otherwise; a broken connection can do this."""
-    ASKED_TO_END = 4
+    LOST = 4
+    """It is gone, and nobody knows how: a lost node, or a launcher that was quicker to ask for its exit code."""
+    ASKED_TO_END = 5
     """It is gone by SIGTERM: launchers send it to the ranks that are left when one has failed."""
-    FOLLOWED_A_PEER = 5
+    FOLLOWED_A_PEER = 6
     """It reported a broken connection to another rank."""
 
 
@@ -62,7 +68,8 @@ def rank_failure(rank: int, report: RankReport, result: RankResult | None) -> Ra
             f"(`dmesg` tells). Take a smaller micro-batch, a higher ZeRO stage or a smaller model"
         )
         return _of(rank, report, Cause.KILLED, FailureKind.OUT_OF_MEMORY, reason)
-    cause = Cause.ASKED_TO_END if report.exit_code == -signal.SIGTERM else Cause.DIED
+    causes = {None: Cause.LOST, -signal.SIGTERM: Cause.ASKED_TO_END}
+    cause = causes.get(report.exit_code, Cause.DIED)
     return _of(rank, report, cause, FailureKind.CRASH, f"rank {rank} {_ending(report.exit_code)}")
 
 
@@ -99,6 +106,44 @@ def cancelled(stage: Stage) -> Failure:
     return Failure(kind=FailureKind.CANCELLED, reason="stopped before its end, as asked", stage=stage)
 
 
+def supervisor_lost(report: RankReport, *, directory: str) -> Failure:
+    """Return the failure of a trial whose supervisor on the ranks' own node ended without a word."""
+    if report.exit_code == CANNOT_WRITE:
+        reason = cannot_write(
+            directory, "the last line of the log tells why (most often, no space is left on its disk)"
+        )
+    else:
+        reason = (
+            f"autotune's own process beside the launcher {_ending(report.exit_code)}. The trial's processes were ended "
+            "with it; somebody or the kernel's out-of-memory killer (`dmesg` tells) may have taken it for the training"
+        )
+    return Failure(
+        kind=FailureKind.CRASH,
+        reason=reason,
+        stage=report.stage or Stage.LAUNCH,
+        exit_code=report.exit_code,
+        log_tail=report.log_tail,
+    )
+
+
+def cannot_start(error: OSError, *, directory: str) -> Failure:
+    """Return the failure of a trial whose process could not be started."""
+    words = error.strerror or str(error)
+    if error.errno in NO_ROOM:
+        reason = cannot_write(directory, words)
+    else:
+        reason = f"the trial's process can't be started in {directory}: {type(error).__name__}: {words}"
+    return Failure(kind=FailureKind.CRASH, reason=reason, stage=Stage.LAUNCH)
+
+
+def cannot_write(directory: str, why: str) -> str:
+    """Say that a trial's files have no room, and what to do."""
+    return (
+        f"autotune can't write the trial's files to {directory}: {why}; "
+        "make room there, or set run_directory to a folder on another disk"
+    )
+
+
 def _of(rank: int, report: RankReport, cause: Cause, kind: FailureKind, reason: str) -> RankFailure:
     failure = Failure(
         kind=kind,
@@ -120,7 +165,9 @@ def _limit_reason(rank: int, report: RankReport) -> str:
 
 def _ending(exit_code: int | None) -> str:
     if exit_code is None:
-        return "is gone, and its exit code with it: the process or the node that hosted it was lost"
+        return (
+            "is gone, and its exit code with it: its launcher kept that to itself, or the node that hosted it was lost"
+        )
     if exit_code < 0:
         return f"was killed by signal {-exit_code} ({_signal_name(-exit_code)}) and left no result; its log tells more"
     return f"ended with exit code {exit_code} and left no result; its log tells more"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import psutil
@@ -15,19 +18,35 @@ KILL_WAIT_S = 5.0
 CLEANER_GRACE_S = 1.0
 CLEANERS = ("multiprocessing.resource_tracker", "torch_shm_manager")
 """Helpers that unlink the shared memory of processes that died: they must see the others die first."""
+PR_SET_CHILD_SUBREAPER = 36
+"""See prctl(2)."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux, see shm_overview(7)
 
 
-def marked(token: str) -> list[psutil.Process]:
-    """Return the living processes that carry the mark."""
-    found = []
+def family(token: str) -> list[psutil.Process]:
+    """Return the living processes that carry the mark, and those below them, whose environment may be another."""
+    parents: dict[int, int] = {}
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
-            if process.environ().get(TOKEN_VARIABLE) == token and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            with process.oneshot():
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                parents[process.pid] = process.ppid()
+            found[process.pid] = process
         except (psutil.Error, OSError):
-            continue  # gone meanwhile, or another user's
-    return found
+            continue
+    ours = {pid for pid, process in found.items() if _has_mark(process, token)}
+    size = 0
+    while ours and size != len(ours):
+        size = len(ours)
+        ours |= {pid for pid, parent in parents.items() if parent in ours}
+    return [found[pid] for pid in sorted(ours)]
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process below this one whose own parent dies, so that `end` finds it."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def shared_memory() -> frozenset[str]:
@@ -38,25 +57,44 @@ def shared_memory() -> frozenset[str]:
         return frozenset()
 
 
-def end(token: str, *, there_before: frozenset[str]) -> None:
-    """Kill every process that carries the mark, except this one, and free the shared memory that they leave.
+def end(token: str, *, there_before: frozenset[str], numbers: AbstractSet[int] = frozenset()) -> None:
+    """Kill every process that carries the mark and those below, except this one, and free their shared memory.
 
     Args:
         token: the mark.
         there_before: names of segments that are not theirs: those of before the start.
+        numbers: process numbers and ports that new segments of theirs have in their names, though nobody who mapped
+            them may be left.
     """
-    victims = [process for process in marked(token) if process.pid != os.getpid()]
+    victims = _others(token)
+    named = {name for name in shared_memory() - there_before if numbers & _numbers_in(name)}
     if not victims:
+        _unlink(named)
         return
-    segments = _segments(victims) - there_before
+    segments = (_segments(victims) | named) - there_before
     cleaners = [process for process in victims if _is_cleaner(process)]
     _kill([process for process in victims if process not in cleaners])
     psutil.wait_procs(cleaners, timeout=CLEANER_GRACE_S)
     # Once more, and for whatever was started meanwhile.
     deadline_s = time.monotonic() + KILL_WAIT_S
-    while (left := [each for each in marked(token) if each.pid != os.getpid()]) and time.monotonic() < deadline_s:
+    while (left := _others(token)) and time.monotonic() < deadline_s:
         _kill(left)
     _unlink(segments)
+
+
+def _others(token: str) -> list[psutil.Process]:
+    return [process for process in family(token) if process.pid != os.getpid()]
+
+
+def _has_mark(process: psutil.Process, token: str) -> bool:
+    try:
+        return process.environ().get(TOKEN_VARIABLE) == token
+    except (psutil.Error, OSError):
+        return False  # gone meanwhile, or another user's
+
+
+def _numbers_in(name: str) -> set[int]:
+    return {int(digits) for digits in re.findall(r"[0-9]{1,10}", name)}
 
 
 def _is_cleaner(process: psutil.Process) -> bool:

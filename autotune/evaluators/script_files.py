@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ DIRECTORY_VARIABLE = "AUTOTUNE_PROBE_DIRECTORY"
 """Tells the probe where the files of its trial are."""
 PACKAGE_VARIABLE = "AUTOTUNE_PROBE_PACKAGE"
 """Folder of the package `autotune`, for a script whose environment doesn't have it."""
+CANNOT_WRITE = os.EX_IOERR
+"""Exit code of a guard that could not write the files of its trial."""
 PID_FILE = "pid"
 ENGINE_FILE = "engine.json"
 STEPS_FILE = "steps.jsonl"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import threading
 from collections import deque
@@ -14,11 +16,14 @@ TAIL_LINES = 40
 LINE_CHARACTERS = 500
 CLOSE_WAIT_S = 1.0
 
+logger = logging.getLogger(__name__)
+
 
 class BoundedLog:
     """Reads a pipe to its end in a thread of its own, so that the writer never blocks.
 
     The file holds the first 8 MiB. What comes later is counted, and its last 64 KiB are appended when the log closes.
+    Where the file can't be written (a full disk), the pipe is read on, and the last lines are there all the same.
     """
 
     def __init__(self, pipe: IO[bytes], path: Path) -> None:
@@ -27,7 +32,8 @@ class BoundedLog:
         self._tail: deque[bytes] = deque()
         self._tail_bytes = 0
         self._seen_bytes = 0
-        self._file = path.open("wb")
+        self._path = path
+        self._file: io.FileIO | None = self._opened()
         self._reader = threading.Thread(target=self._read, name=f"log of {path}", daemon=True)
         self._reader.start()
 
@@ -41,14 +47,14 @@ class BoundedLog:
         """Wait a moment for the end of the pipe, then finish the file; idempotent."""
         self._reader.join(timeout=CLOSE_WAIT_S)
         with self._lock:
-            if self._file.closed:
-                return
             left_out = self._seen_bytes - FILE_BYTES
             if left_out > 0:
                 end = b"".join(self._tail)[-left_out:]
                 gap = left_out - len(end)
-                self._file.write((b"\n... %d bytes left out ...\n" % gap if gap else b"") + end)
-            self._file.close()
+                self._write((b"\n... %d bytes left out ...\n" % gap if gap else b"") + end)
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def _read(self) -> None:
         with self._pipe:
@@ -58,11 +64,30 @@ class BoundedLog:
     def _keep(self, chunk: bytes) -> None:
         with self._lock:
             room = FILE_BYTES - self._seen_bytes
-            if room > 0 and not self._file.closed:
-                self._file.write(chunk[:room])
-                self._file.flush()
+            if room > 0:
+                self._write(chunk[:room])
             self._seen_bytes += len(chunk)
             self._tail.append(chunk)
             self._tail_bytes += len(chunk)
             while self._tail_bytes - len(self._tail[0]) >= TAIL_BYTES:
                 self._tail_bytes -= len(self._tail.popleft())
+
+    def _opened(self) -> io.FileIO | None:
+        try:
+            return io.FileIO(self._path, "wb")
+        except OSError as error:
+            self._warn(error)
+            return None
+
+    def _write(self, text: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(text)
+        except OSError as error:
+            self._warn(error)
+            self._file.close()
+            self._file = None
+
+    def _warn(self, error: OSError) -> None:
+        logger.warning("the log %s can't be written: %s; only its last lines are kept", self._path, error.strerror)

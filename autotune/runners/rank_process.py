@@ -56,6 +56,7 @@ class RankProcess:
 
     def start(self, command: RankCommand) -> None:
         self.stop()
+        self._process = self._log = None
         self._directory = Path(command.directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         for stale in (STAGE_FILE, RESULT_FILE):

@@ -24,6 +24,7 @@ from ray.exceptions import (
     OutOfMemoryError,
     RayActorError,
     RayError,
+    RayTaskError,
 )
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -253,6 +254,10 @@ class RayHost:
             except _LOST as error:
                 self._lose(error)
                 loss = error
+            except RayTaskError as error:
+                if isinstance(error.cause, OSError):
+                    raise error.cause from error  # as a host on this machine says it
+                raise
         raise ResourceError(
             f"rank {self._bundle}: no host for it within {ACTOR_START_TIMEOUT_S:g} s, tried twice ({_cause(loss)}); "
             "`ray status` shows whether its node is gone"

@@ -6,11 +6,17 @@ import os
 import sys
 from pathlib import Path
 
-from autotune.evaluators.processes import TOKEN_VARIABLE
+from autotune.evaluators import processes
+from autotune.evaluators.script_files import CANNOT_WRITE
 from autotune.evaluators.script_worker.guard import Guard, watch_host
 
 if __name__ == "__main__":
-    guard = Guard(Path.cwd(), token=os.environ[TOKEN_VARIABLE])
+    processes.adopt_orphans()
+    guard = Guard(Path.cwd(), token=os.environ[processes.TOKEN_VARIABLE])
     watch_host(guard)
-    guard.run()
+    try:
+        guard.run()
+    except OSError as error:
+        sys.stderr.write(f"[autotune] the files of this trial can't be written: {error}\n")
+        sys.exit(CANNOT_WRITE)
     sys.exit(0)

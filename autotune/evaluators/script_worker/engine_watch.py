@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from autotune.evaluators import diagnosis
 from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.rank_worker import engine as rank_engine
 from autotune.evaluators.rank_worker import failures
@@ -196,8 +197,7 @@ class EngineWatch:
             self._check(record, loss)
         except TrialFailed as failed:
             _end(self._probe, failures.result_of(failed, stage=self._stage, initializing=False))
-        with self._steps.open("a") as file:
-            file.write(record.to_line())
+        self._write(record)
         fed = self._record.train_batch_size if record.samples is None else record.samples * self._assignment.ranks
         self._progress.add(record.time_s, samples=fed)
         self._losses, self._samples, self._tokens = [], [], 0
@@ -206,6 +206,16 @@ class EngineWatch:
         if self._progress.is_over:
             _end(self._probe, RankResult())
         self._step_began_s = time.perf_counter()
+
+    def _write(self, record: StepRecord) -> None:
+        try:
+            with self._steps.open("a") as file:
+                file.write(record.to_line())
+        except OSError as error:
+            failed = TrialFailed(
+                FailureKind.CRASH, diagnosis.cannot_write(str(self._steps.parent), error.strerror or str(error))
+            )
+            _end(self._probe, failures.result_of(failed, stage=self._stage, initializing=False))
 
     def _loss(self) -> float | None:
         """Return the step's loss: the mean over its micro-steps, or their sum where the script divided it already."""

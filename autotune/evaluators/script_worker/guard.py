@@ -54,6 +54,9 @@ class Guard:
         self._launcher: subprocess.Popen[bytes] | None = None
         self._launcher_ended_s: float | None = None
         self._done_s: float | None = None
+        self._reports: list[RankReport] = []
+        self._op_cache: Path | None = None
+        self._told: Failure | None = None
         self._ranks = [
             RankWatch(
                 rank,
@@ -75,9 +78,11 @@ class Guard:
 
     def end(self) -> None:
         """End everything that was started; idempotent."""
-        processes.end(self._token, there_before=self._segments_before)
+        processes.end(self._token, there_before=self._segments_before, numbers=self._numbers())
         if self._launcher is not None:
             self._launcher.poll()
+        if self._op_cache is not None:
+            op_cache.clear_stale_locks(self._op_cache)
         shutil.rmtree(self._directory / OUTPUT_FOLDER, ignore_errors=True)
 
     def _verdict(self) -> Verdict:
@@ -89,29 +94,37 @@ class Guard:
                     "leave the port out of the command (each trial gets a free one), or put {port} in its place"
                 )
             )
+        self._make_room()
+        environment = self._environment()
         try:
-            self._start()
+            self._start(environment)
         except OSError as error:
-            return Verdict(failure=_crash(f"the command can't be started: {error}"))
-        first, *others = self._ranks
+            return Verdict(failure=_crash(_cannot_start(assignment, error)))
         supervision = Supervision(
-            hosts=[_First(first, self), *others],
+            hosts=[_First(self), *(_Other(self, rank) for rank in range(1, assignment.ranks))],
             request=assignment.request,
             deadlines=assignment.deadlines,
             progress=self._reporter.enter,
             cancelled=lambda: False,
         )
-        return supervision.run()
+        verdict = supervision.run()
+        if verdict.failure is not None and self._told is not None and verdict.failure.reason == self._told.reason:
+            # It is about the command, not about the rank that happened to bring it.
+            told = replace(verdict.failure, rank=self._told.rank, stage=self._reporter.stage)
+            return replace(verdict, failure=told)
+        return verdict
 
-    def _start(self) -> None:
-        assignment = self._assignment
+    def _make_room(self) -> None:
         for rank in self._ranks:
             shutil.rmtree(rank.folder, ignore_errors=True)
         (self._directory / OUTPUT_FOLDER).mkdir(exist_ok=True)
+
+    def _start(self, environment: Mapping[str, str]) -> None:
+        assignment = self._assignment
         self._launcher = subprocess.Popen(
             resolved(assignment.command),
             cwd=assignment.directory,
-            env=self._environment(),
+            env=environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -126,14 +139,35 @@ class Guard:
             cache.mkdir(parents=True, exist_ok=True)
             environment["TORCH_EXTENSIONS_DIR"] = str(cache)
             op_cache.clear_stale_locks(cache)
+            self._op_cache = cache
         return environment
+
+    def _numbers(self) -> set[int]:
+        """Return the numbers that shared memory of the trial has in its name."""
+        assignment = self._assignment
+        numbers = {rank.pid for rank in self._ranks} | {assignment.fixed_port, assignment.reserved_port}
+        return {number for number in numbers if number is not None}
 
     def _launcher_exit_code(self) -> int | None:
         return self._launcher.poll() if self._launcher is not None else None
 
+    def look(self) -> None:
+        """Look at every rank; until the next look that is how they are, or one would be judged by another's past."""
+        self._reports = [rank.poll() for rank in self._ranks]
+
+    def report(self, rank: int) -> RankReport:
+        """Return how a rank was at the last look."""
+        return self._reports[rank]
+
     def result(self) -> RankResult | None:
         """Return the trial's result as soon as it is clear from the ranks that did their part, or that ended early."""
-        reports = [rank.poll() for rank in self._ranks]
+        result = self._result()
+        if result is not None and result.outcome is not None:
+            self._told = result.outcome.failure
+        return result
+
+    def _result(self) -> RankResult | None:
+        reports = self._reports
         results = [RankResult.from_text(report.result) if report.result else None for report in reports]
         if any(result is not None and result.outcome is not None for result in results):
             return None  # a rank's own failure: the supervision has it
@@ -163,7 +197,10 @@ class Guard:
         self._launcher_ended_s = self._launcher_ended_s or time.monotonic()
         if time.monotonic() - self._launcher_ended_s < GRACE_S:
             return None
-        return _result(f"the launcher ({self._assignment.command[0]}) {_ending(exit_code)} while its ranks still ran")
+        killed = exit_code == -signal.SIGKILL
+        hint = "; somebody or the kernel's out-of-memory killer (`dmesg` tells) may have done it" if killed else ""
+        launcher = self._assignment.command[0]
+        return _result(f"the launcher ({launcher}) {_ending(exit_code)} while its ranks still ran{hint}")
 
     def _never_started(self) -> RankResult | None:
         """Say so when the command ended before any rank showed."""
@@ -179,38 +216,70 @@ class Guard:
         request = self._assignment.request
         records = [RankRecord.of(rank.folder) for rank in self._ranks]
         steps = min(len(record.steps) for record in records)
-        ended = f"the script {_ending(self._launcher_exit_code())}"
+        exit_codes = {report.exit_code for report in self._reports}
+        ended = f"the script {_ending(0 if exit_codes == {0} else self._launcher_exit_code())}"
         if not any(rank.has_started for rank in self._ranks):
             return _result(
                 f"{ended} and left no result: autotune's probe was loaded in none of its ranks. Is it a Python script, "
                 "and started without -I, -E or -S?"
             )
+        if all(record.engine is None for record in records):
+            return _result(f"{ended} and left no result: it never called deepspeed.initialize; its log tells more")
         if steps == 0:
-            return _result(f"{ended} and left no result: it called deepspeed.initialize and trained not one step")
-        outcome = measure(request, records)
-        trained_s = outcome.measurement.training_time_s if outcome.measurement else 0.0
-        if outcome.measurement is None or trained_s < (request.convergence_at_s or 0.0):
             return _result(
-                f"{ended} by itself after {steps} optimizer steps ({trained_s:.3g} s of training), before the trial's "
-                "budget was spent: let it train longer (more epochs or steps), or take a shorter budget"
+                f"{ended} and left no result: it called deepspeed.initialize and trained not one optimizer step; "
+                "its log tells more"
+            )
+        outcome = measure(request, records)
+        if outcome.failure is not None and outcome.failure.kind is not FailureKind.CRASH:
+            return RankResult(outcome=outcome)  # more steps of that kind would not help
+        trained_s = outcome.measurement.training_time_s if outcome.measurement else None
+        if trained_s is None or trained_s < (request.convergence_at_s or 0.0):
+            taken = f" ({trained_s:.3g} s of training)" if trained_s is not None else ""
+            return _result(
+                f"{ended} by itself after {steps} optimizer steps{taken}, before the trial's budget was spent: let it "
+                "train longer (more epochs or steps), or take a shorter budget"
             )
         return RankResult(outcome=outcome)
 
 
 class _First:
-    """Rank 0, with the trial's result once there is one."""
+    """Rank 0, with the trial's result once there is one. It is asked first, and looks at all."""
 
-    def __init__(self, rank: RankWatch, guard: Guard) -> None:
-        self._rank = rank
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
     def poll(self) -> RankReport:
-        report = self._rank.poll()
+        self._guard.look()
+        report = self._guard.report(0)
         own = RankResult.from_text(report.result) if report.result else None
         if own is not None and own.outcome is not None:
             return report
         result = self._guard.result()
         return replace(report, result=result.to_text() if result else None)
+
+
+class _Other:
+    """Another rank, as it was when rank 0 was asked."""
+
+    def __init__(self, guard: Guard, rank: int) -> None:
+        self._guard = guard
+        self._rank = rank
+
+    def poll(self) -> RankReport:
+        return self._guard.report(self._rank)
+
+
+def _cannot_start(assignment: ScriptAssignment, error: OSError) -> str:
+    program = assignment.command[0]
+    if isinstance(error, FileNotFoundError) and error.filename == assignment.directory:
+        return f"the command can't be started: workload.directory {assignment.directory} is not there"
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"the command can't be started: its program {program!r} was not found, neither on the PATH nor beside "
+            f"{sys.executable}; check its name, or give its path"
+        )
+    return f"the command can't be started: {program!r}: {error.strerror or error}"
 
 
 def _crash(reason: str) -> Failure:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from autotune.trials import Stage
 _EXIT_CODE_FIELD = 52
 """Of /proc/<pid>/stat, counted from 1 (proc(5)); after the name in brackets comes field 3."""
 _STAGES = {stage.value: stage for stage in Stage}
+LOST_GRACE_S = 3.0
+"""A launcher that took a rank's exit code has this long to end with one of its own (it writes a summary first)."""
 
 
 class RankWatch:
@@ -39,23 +43,28 @@ class RankWatch:
         self._memory_limit_bytes = memory_limit_bytes
         self._memory_exceeded_bytes: int | None = None
         self._pid: int | None = None
-        self._descriptor: int | None = None
-        self._exit_code: int | None = None
-        self._is_gone = False
+        self._end: _End | None = None
 
     @property
     def has_started(self) -> bool:
         """Whether the script's process for this rank has shown."""
         return self._pid is not None
 
+    @property
+    def pid(self) -> int | None:
+        """Of the rank's process, the last one that showed."""
+        return self._pid
+
     def poll(self) -> RankReport:
         launcher_exit_code = self._launcher()
-        if self._pid is None or self._is_gone:
+        if self._end is None or self._end.at_s is not None:
             self._find()
-        if self._pid is not None and self._descriptor is not None:
-            self._look(self._pid, self._descriptor)
-        running = not self._is_gone if self._pid is not None else launcher_exit_code is None
-        exit_code = self._exit_code if self._exit_code is not None else launcher_exit_code
+        running, exit_code = launcher_exit_code is None, launcher_exit_code
+        if self._end is not None:
+            if self._end.at_s is None and self._memory_limit_bytes is not None:
+                self._enforce(self._memory_limit_bytes)
+            running = self._end.at_s is None or (launcher_exit_code is None and self._end.is_unclear)
+            exit_code = self._end.exit_code
         return RankReport(
             running=running,
             exit_code=None if running else exit_code,
@@ -69,21 +78,8 @@ class RankWatch:
         text = read(self.folder / PID_FILE)
         if not text or int(text) == self._pid:
             return
-        self._pid, self._is_gone, self._exit_code = int(text), False, None
-        try:
-            self._descriptor = os.pidfd_open(self._pid)
-        except OSError:
-            self._is_gone = True
-
-    def _look(self, pid: int, descriptor: int) -> None:
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        if poller.poll(0):  # readable once the process has ended
-            self._exit_code = _exit_code_of_zombie(pid)
-            self._is_gone, self._descriptor = True, None
-            os.close(descriptor)
-        elif self._memory_limit_bytes is not None:
-            self._enforce(self._memory_limit_bytes)
+        self._pid = int(text)
+        self._end = _End(self._pid)
 
     def _enforce(self, limit_bytes: int) -> None:
         try:
@@ -96,6 +92,40 @@ class RankWatch:
             return
 
 
+class _End:
+    """The end of a process that is not a child of this one.
+
+    A thread waits for it: only until the launcher asks (torchrun: within 0.1 s) can its exit code be seen.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.at_s: float | None = None
+        """When it came; None while the process lives."""
+        self.exit_code: int | None = None
+        """As `subprocess` says it; None also where it was missed."""
+        self._pid = pid
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except OSError:
+            self.at_s = time.monotonic()
+            return
+        threading.Thread(target=self._wait, name=f"end of {pid}", daemon=True).start()
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the launcher took the exit code, and may still tell."""
+        missed_s = self.at_s if self.exit_code is None else None
+        return missed_s is not None and time.monotonic() - missed_s < LOST_GRACE_S
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLIN)
+        poller.poll()  # readable once the process has ended
+        self.exit_code = _exit_code_of_zombie(self._pid)
+        self.at_s = time.monotonic()
+        os.close(self._descriptor)
+
+
 def read(path: Path) -> str | None:
     """Return a file's text; None where there is none yet."""
     try:
@@ -106,8 +136,9 @@ def read(path: Path) -> str | None:
 
 def _exit_code_of_zombie(pid: int) -> int | None:
     """Return how a process ended, as `subprocess` says it; None where its launcher has already asked."""
-    stat = read(Path(f"/proc/{pid}/stat"))
-    if stat is None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()
     if fields[0] != "Z":

@@ -144,6 +144,34 @@ def test_a_flood_of_output_is_bounded(host, tmp_path):
     assert text.endswith("the end\n")
 
 
+def test_where_the_log_has_no_room_its_end_is_kept_and_the_pipe_is_read_on(host, tmp_path, caplog):
+    (tmp_path / "rank0").mkdir()
+    (tmp_path / "rank0" / "log.txt").symlink_to("/dev/full")
+    host.start(command(tmp_path, "for _ in range(100): print('x' * 9_999)\nprint('the end')"))
+    until(lambda: not host.poll().running)
+    assert host.stop().log_tail[-1] == "the end"
+    assert "No space left on device" in caplog.text
+
+
+def test_a_log_that_can_not_be_opened_keeps_no_process_alive(host, tmp_path, caplog):
+    (tmp_path / "rank0" / "log.txt").mkdir(parents=True)
+    host.start(command(tmp_path, "print('said')\nimport time; time.sleep(600)"))
+    until(lambda: caplog.text != "")
+    report = host.stop()
+    assert not report.running
+    assert "can't be written: Is a directory" in caplog.text
+
+
+def test_a_start_that_fails_tells_nothing_of_the_trial_before(host, tmp_path):
+    host.start(command(tmp_path, "print('the one before')"))
+    until(lambda: not host.poll().running)
+    (tmp_path / "rank0" / "assignment.json").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        host.start(command(tmp_path, "print('this one')", files={"assignment.json": "{}"}))
+    report = host.stop()
+    assert (report.running, report.log_tail, report.log_path) == (False, (), None)
+
+
 def test_a_log_just_over_its_size_loses_nothing(host, tmp_path):
     lines = bounded_log.FILE_BYTES // 100 + 5
     host.start(command(tmp_path, f"for i in range({lines}): print(f'{{i:99}}')"))

@@ -105,6 +105,20 @@ def test_a_killed_rank_has_its_exit_code(sleeping, tmp_path):
     assert sleeping.collect(20.0).outcome.failure.exit_code == -signal.SIGKILL
 
 
+def test_a_folder_that_can_not_be_made_is_told_as_on_this_machine(tmp_path):
+    (tmp_path / "0").write_text("a file where the trial's folder goes")
+    runner = ray_runner.RayRunner(ProcessEvaluator(ranks=1, source="", directory=str(tmp_path)))
+    runner.open([], print)
+    try:
+        runner.submit(request(0))
+        failure = runner.collect(30.0).outcome.failure
+    finally:
+        runner.close(cancel=True)
+    assert failure.kind is FailureKind.CRASH
+    assert "NotADirectoryError" in failure.reason
+    assert "ray::" not in failure.reason
+
+
 def test_more_than_there_is_is_refused_at_once():
     runner = ray_runner.RayRunner(ScriptedEvaluator(ranks=4), cpus_per_rank=1000, gpus_per_rank=1)
     with pytest.raises(
