@@ -19,6 +19,7 @@ from autotune.trials import Point, Value
 
 MICRO_BATCH = "train_micro_batch_size_per_gpu"
 ACCUMULATION = "gradient_accumulation_steps"
+LEARNING_RATE = "optimizer.params.lr"
 LARGEST_WHOLE = 2**53
 """Whole numbers up to here are floats too, as samplers and Optuna's distributions need them."""
 

@@ -4,7 +4,7 @@ Keys that are not searched come out exactly as they went in; only dotted keys in
 """
 
 from autotune.dotted import get, leaves
-from autotune.ds_config.building import AUTOTUNING, as_sent, build, complete, overlay, without_autotuning
+from autotune.ds_config.building import AUTOTUNING, as_sent, build, complete, overlay
 from autotune.ds_config.files import as_base64, parse, read, write
 from autotune.ds_config.findings import Finding, Severity, Target
 from autotune.ds_config.linting import Report, Verdict, lint
@@ -12,7 +12,6 @@ from autotune.ds_config.notation import notation_of, notation_of_yaml, render
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     AUTO,
-    LEARNING_RATE,
     OFFLOAD,
     PRECISION,
     SHARED_BY_TRAINER,
@@ -23,6 +22,7 @@ from autotune.ds_config.settings import (
     settings_of,
     without_auto,
 )
+from autotune.space import LEARNING_RATE
 
 __all__ = [
     "ACTIVATION_CHECKPOINTING",
@@ -56,6 +56,5 @@ __all__ = [
     "render",
     "settings_of",
     "without_auto",
-    "without_autotuning",
     "write",
 ]

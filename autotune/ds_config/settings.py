@@ -8,14 +8,13 @@ from typing import Any
 
 from autotune.dotted import get, leaves
 from autotune.errors import ConfigError
-from autotune.space import ACCUMULATION, MICRO_BATCH
+from autotune.space import ACCUMULATION, LEARNING_RATE, MICRO_BATCH
 from autotune.trials import Value
 
 PRECISION = "precision"
 OFFLOAD = "zero_optimization.offload"
 ACTIVATION_CHECKPOINTING = "activation_checkpointing"
 STAGE = "zero_optimization.stage"
-LEARNING_RATE = "optimizer.params.lr"
 
 AUTO = "auto"
 """What Hugging Face's Trainer and accelerate fill in; DeepSpeed itself doesn't know it."""

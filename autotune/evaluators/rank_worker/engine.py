@@ -9,13 +9,12 @@ from typing import Any
 import deepspeed
 import hjson
 
-from autotune.ds_config import without_autotuning
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.evaluators.rank_worker.sameness import same
+from autotune.space import LEARNING_RATE
 from autotune.trials import FailureKind
 
-LEARNING_RATE = "optimizer.params.lr"
 OFFLOAD_KEYS = ("offload_optimizer", "offload_param")
 ZERO_KEYS: Mapping[str, str] = {
     "overlap_comm": "overlap_comm",
@@ -51,7 +50,7 @@ def build(model: Any, ds_config: Mapping[str, Any], reporter: Reporter) -> Any:
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=trainable,
-        config=as_read_from_a_file(without_autotuning(ds_config)),
+        config=as_read_from_a_file(_without_autotuning(ds_config)),
         dist_init_required=False,
     )
     reporter.initializing = False
@@ -66,6 +65,12 @@ def as_read_from_a_file(ds_config: Mapping[str, Any]) -> dict[str, Any]:
     """
     config: dict[str, Any] = hjson.loads(json.dumps(ds_config), object_pairs_hook=dict)
     return config
+
+
+def _without_autotuning(ds_config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Switch DeepSpeed's own autotuner off: it would end the run after a few steps."""
+    block = ds_config.get("autotuning")
+    return {**ds_config, "autotuning": {**block, "enabled": False}} if isinstance(block, Mapping) else ds_config
 
 
 def effective_config(engine: Any, world_size: int) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.ds_config import LEARNING_RATE, leaves
+from autotune.dotted import leaves
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.sameness import same
 from autotune.evaluators.script_files import ScriptAssignment
+from autotune.space import LEARNING_RATE
 from autotune.trials import FailureKind
 
 _MISSING = "nothing"
