@@ -12,12 +12,11 @@ from autotune.ds_config.rules.batch import nearest
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
     AUTO,
-    LEARNING_RATE,
     OFFLOAD,
     PRECISION,
 )
 from autotune.errors import ConfigError
-from autotune.space import ACCUMULATION, MICRO_BATCH
+from autotune.space import ACCUMULATION, LEARNING_RATE, MICRO_BATCH
 from autotune.trials import Value
 
 AUTOTUNING = "autotuning.enabled"

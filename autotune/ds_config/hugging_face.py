@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.dotted import get
-from autotune.ds_config.settings import ACTIVATION_CHECKPOINTING, LEARNING_RATE, precision_of
-from autotune.space import ACCUMULATION, MICRO_BATCH
+from autotune.ds_config.settings import ACTIVATION_CHECKPOINTING, precision_of
+from autotune.space import ACCUMULATION, LEARNING_RATE, MICRO_BATCH
 from autotune.trials import Value
 
 PEAK_LEARNING_RATE = "scheduler.params.warmup_max_lr"
