@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test lint check bench failures clean
+.PHONY: help setup quickstart test lint check bench failures scripts clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -45,6 +45,9 @@ bench: $(READY)  ## Measure: CLI start, controller overhead, where the time of a
 
 failures: $(READY)  ## Print the failure matrix: how scripts that go wrong end, and how soon nothing of them is left
 	$(BIN)/python -m tests.benchmarks.failures
+
+scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
+	$(BIN)/python tests/benchmarks/scripts.py
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

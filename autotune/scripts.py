@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from autotune import command as commands
 from autotune import ds_config as config_file
 from autotune import launchers
 from autotune.command import CommandTemplate
+from autotune.ds_config import hugging_face
 from autotune.errors import CampaignError
-from autotune.evaluators.script import passed_keys
+from autotune.evaluators.script import PRECISION_NAMES, passed_keys
 from autotune.trials import Value
+
+_RATES = ("lr", config_file.LEARNING_RATE)
+"""Names of the learning rate in `autotuning.arg_mappings`."""
 
 
 def template_of(words: Sequence[str], config: Mapping[str, Any], *, directory: str) -> CommandTemplate:
@@ -26,14 +30,16 @@ def template_of(words: Sequence[str], config: Mapping[str, Any], *, directory: s
     """
     written = CommandTemplate(tuple(words))
     made = written.words
+    launch = launchers.recognise(made, directory=directory)
     if not written.names & {commands.CONFIG, commands.CONFIG_BASE64}:
         # A learning rate has no place in a configuration without an optimizer block: it stays the script's own.
-        kept = () if isinstance(config.get("optimizer"), Mapping) else (config_file.LEARNING_RATE,)
-        made = launchers.template(made, launchers.recognise(made, directory=directory), kept=kept)
+        kept = () if _has_optimizer(config) else (config_file.LEARNING_RATE,)
+        made = launchers.template(made, launch, kept=kept)
     mappings = config_file.get(config, "autotuning.arg_mappings")
     if isinstance(mappings, Mapping):
         texts = {str(key): str(flag) for key, flag in mappings.items()}
-        starts = config_file.settings_of(config)
+        texts = {key: flag for key, flag in texts.items() if key.strip() not in _RATES or _has_optimizer(config)}
+        starts = {**(_training_arguments(config) if launch.is_hugging_face else {}), **_said(config)}
         made = launchers.with_arg_mappings(made, texts, starts, directory=directory)
     return CommandTemplate(launchers.with_free_port(made, launchers.recognise(made, directory=directory)))
 
@@ -47,8 +53,13 @@ def start_of(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str, A
 
     Raises:
         ConfigError: when a start has no place in the configuration.
-        CampaignError: when the file says another value than the command.
+        CampaignError: when the file says another value than the command, or a learning rate has no place in it.
     """
+    if config_file.LEARNING_RATE in command.names and not _has_optimizer(config):
+        raise CampaignError(
+            f"workload.command: {{{config_file.LEARNING_RATE}}} has no place in a DeepSpeed configuration without an "
+            "optimizer block; where your script makes the optimizer, write the number itself into the command"
+        )
     starts = dict(command.starts)
     mixed = starts.pop(commands.MIXED_PRECISION, None)
     if mixed is not None:
@@ -63,6 +74,44 @@ def start_of(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str, A
             )
     settings = {key: value for key, value in starts.items() if key not in commands.GIVEN}
     return config_file.overlay(config, settings)
+
+
+def check_starts(command: CommandTemplate, config: Mapping[str, Any], *, auto: Collection[str]) -> None:
+    """Refuse a placeholder whose value in the user's own run nobody says: trial 0 would measure something else.
+
+    Args:
+        command: the template.
+        config: where tuning starts, as `start_of` returns it.
+        auto: keys that are "auto" in the user's configuration.
+
+    Raises:
+        CampaignError: naming the placeholder.
+    """
+    settings = config_file.settings_of(config)
+    for placeholder in command.placeholders:
+        name = placeholder.name
+        if name in commands.GIVEN and name != commands.MIXED_PRECISION:
+            continue
+        keys = config_file.keys_of(config_file.PRECISION) if name in PRECISION_NAMES else (name,)
+        if placeholder.start is None and (set(keys) & set(auto) or not (name in settings or name in PRECISION_NAMES)):
+            raise CampaignError(
+                f"workload.command: {{{name}}} has no value to start at: write {{{name}=VALUE}} with what your own "
+                "command passes today"
+            )
+
+
+def _training_arguments(config: Mapping[str, Any]) -> dict[str, Value]:
+    """Return what Hugging Face's TrainingArguments default to, where the configuration leaves it to them."""
+    defaults = {key: default for key, (_, default) in hugging_face.ARGUMENTS.items()}
+    return {key: value for key, value in defaults.items() if config_file.get(config, key) == config_file.AUTO}
+
+
+def _said(config: Mapping[str, Any]) -> dict[str, Value]:
+    """Return what stands in a configuration, without what is "auto" in it."""
+    settings = config_file.settings_of(config)
+    return {
+        key: value for key, value in settings.items() if config_file.get(config, key) not in (None, config_file.AUTO)
+    }
 
 
 def checkpoints_at_start(command: CommandTemplate) -> bool | None:
@@ -91,8 +140,12 @@ def unavailable(command: CommandTemplate, config: Mapping[str, Any]) -> dict[str
             reasons[name] = (
                 f'{key} is "auto": the script sets it; to search it, pass it with {{{key}=VALUE}} in the command'
             )
-    if not isinstance(config.get("optimizer"), Mapping):
+    if not _has_optimizer(config):
         reasons[config_file.LEARNING_RATE] = (
             "the configuration has no optimizer block: the script makes the optimizer; add a block to search it"
         )
     return reasons
+
+
+def _has_optimizer(config: Mapping[str, Any]) -> bool:
+    return isinstance(config.get("optimizer"), Mapping)

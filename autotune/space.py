@@ -245,6 +245,12 @@ class SearchSpace:
         return tuple(dimension.name for dimension in self.dimensions)
 
     @cached_property
+    def decided(self) -> tuple[str, ...]:
+        """Names of all that is laid over the user's configuration: dimensions, fixed settings, derived accumulation."""
+        derived = (ACCUMULATION,) if self.global_batch is not None else ()
+        return (*self.names, *(name for name in self.fixed if name not in self.names), *derived)
+
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of levels by dimension: `nvec` of the `MultiDiscrete` space."""
         return tuple(len(dimension.levels) for dimension in self.dimensions)

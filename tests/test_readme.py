@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 import yaml
 
 from autotune import campaign as campaigns
+from autotune import command as commands_of_scripts
+from autotune import launchers, scripts
 from autotune.hardware import Hardware
 from autotune_spaces import SpaceChanges, build
 from tests.autotune.test_space import GPU
@@ -71,6 +74,21 @@ def test_its_environment_example_runs(tmp_path, monkeypatch):
     opened.close()
 
 
+def test_its_table_has_every_placeholder():
+    rows = dict(re.findall(r"^\| `\{([a-z_0-9]+)\}` \| ([^|]*?) \|$", TEXT, re.MULTILINE))
+    for name, meaning in commands_of_scripts.GIVEN.items():
+        assert rows[name].startswith(meaning.removeprefix("that "))
+
+
+def test_its_command_with_placeholders_is_what_init_writes(tmp_path):
+    words, template = (
+        shlex.split(re.search(pattern, TEXT, re.MULTILINE)[1])
+        for pattern in (r"^autotune init -- (.*)$", r"^(torchrun .*\{config\}.*)$")
+    )
+    made = scripts.template_of(words, DS_CONFIG, directory=str(tmp_path))
+    assert launchers.with_free_port(template) == made.words
+
+
 def test_its_lint_example_is_what_lint_says(tmp_path):
     (config,), (said,) = blocks("json"), blocks("text")
     (command,) = re.findall(r"`autotune (lint [^`]*--fix)` says", TEXT)
@@ -82,6 +100,12 @@ def test_its_lint_example_is_what_lint_says(tmp_path):
 
 
 def test_every_relative_link_leads_somewhere():
-    for name in ("README.md", "CONTRIBUTING.md", "docs/ds_configs.md", "tests/data/ds_configs/README.md"):
+    for name in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/ds_configs.md",
+        "docs/scripts.md",
+        "tests/data/ds_configs/README.md",
+    ):
         for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text()):
             assert (ROOT / name).parent.joinpath(target).exists(), target

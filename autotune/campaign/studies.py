@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune import command as commands
+from autotune import scripts
 from autotune.campaign.plan import (
     checkpoints_at_start,
     command_of,
@@ -168,9 +169,10 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
     device: Literal["cpu", "cuda"] = "cuda" if hardware.accelerator == "cuda" else "cpu"
     command = command_of(campaign)
     if command is not None:
-        searched = space_of(campaign, hardware).names
-        config, _ = start_config(campaign, hardware)
-        command.check({*commands.GIVEN, *script_settings_of(config), *searched})
+        decided = space_of(campaign, hardware).decided
+        config, auto = start_config(campaign, hardware)
+        command.check({*commands.GIVEN, *script_settings_of(config), *decided})
+        scripts.check_starts(command, config, auto=auto)
         return ScriptEvaluator(
             command=command,
             directory=directory_of(campaign),
@@ -178,7 +180,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
             world_size=hardware.ranks,
             device=device,
             own_config=ds_config_of(campaign),
-            searched=searched,
+            searched=decided,
             counts_samples=campaign.workload.batch_dimension == "first",
             run_directory=str(run_directory(campaign, study_name)),
             deadlines=_deadlines(campaign),

@@ -14,6 +14,7 @@ from autotune import command as commands
 from autotune import ds_config as config_file
 from autotune import launchers
 from autotune.command import CommandTemplate
+from autotune.ds_config import hugging_face
 from autotune.errors import CampaignError, ConfigError
 from autotune.launchers import Launch, LaunchKind
 from autotune.space import ACCUMULATION, MICRO_BATCH
@@ -28,15 +29,6 @@ _TELLING_KEYS = frozenset(
 """A mapping that has none of these is no DeepSpeed configuration."""
 
 _BF16, _FP16 = "bf16.enabled", "fp16.enabled"
-_TRAINING_ARGUMENTS: Mapping[str, tuple[str, Value]] = {
-    MICRO_BATCH: ("--per_device_train_batch_size", 8),
-    ACCUMULATION: ("--gradient_accumulation_steps", 1),
-    config_file.LEARNING_RATE: ("--learning_rate", 5e-5),
-    _BF16: ("--bf16", False),
-    _FP16: ("--fp16", False),
-    config_file.ACTIVATION_CHECKPOINTING: ("--gradient_checkpointing", False),
-}
-"""Arguments of Hugging Face's TrainingArguments, and their defaults (transformers/training_args.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +150,8 @@ def _templated(
     made = launchers.template(made, launchers.recognise(made, directory=directory), guesses=True, kept=kept)
     if launch.is_hugging_face:
         names = CommandTemplate(made).names
-        lacking = {key: flag for key, (flag, _) in _TRAINING_ARGUMENTS.items() if key not in {*names, *kept}}
-        defaults = {key: default for key, (_, default) in _TRAINING_ARGUMENTS.items()}
+        lacking = {key: flag for key, (flag, _) in hugging_face.ARGUMENTS.items() if key not in {*names, *kept}}
+        defaults = {key: default for key, (_, default) in hugging_face.ARGUMENTS.items()}
         known = {key: value for key, value in starts.items() if config_file.get(concrete, key) is not None}
         made = launchers.with_arg_mappings(made, lacking, {**defaults, **known}, directory=directory)
     made = launchers.with_free_port(made, launchers.recognise(made, directory=directory))

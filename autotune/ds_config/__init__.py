@@ -4,7 +4,7 @@ Keys that are not searched come out exactly as they went in; only dotted keys in
 """
 
 from autotune.dotted import get, leaves
-from autotune.ds_config.building import as_sent, build, complete, overlay
+from autotune.ds_config.building import AUTOTUNING, as_sent, build, complete, overlay, without_autotuning
 from autotune.ds_config.files import as_base64, parse, read, write
 from autotune.ds_config.findings import Finding, Severity, Target
 from autotune.ds_config.linting import Report, Verdict, lint
@@ -27,6 +27,7 @@ from autotune.ds_config.settings import (
 __all__ = [
     "ACTIVATION_CHECKPOINTING",
     "AUTO",
+    "AUTOTUNING",
     "LEARNING_RATE",
     "OFFLOAD",
     "PRECISION",
@@ -55,5 +56,6 @@ __all__ = [
     "render",
     "settings_of",
     "without_auto",
+    "without_autotuning",
     "write",
 ]

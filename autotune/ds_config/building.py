@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from autotune.dotted import get, leaves
+from autotune.ds_config.notation import ordered_like
 from autotune.ds_config.rules.batch import nearest
 from autotune.ds_config.settings import (
     ACTIVATION_CHECKPOINTING,
@@ -19,6 +20,9 @@ from autotune.errors import ConfigError
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Value
 
+AUTOTUNING = "autotuning.enabled"
+"""DeepSpeed's own autotuner: where it is on, the engine profiles itself and ends the run (`_autotuning_exit` in
+deepspeed/runtime/engine.py)."""
 BATCH_TRIPLE = ("train_batch_size", MICRO_BATCH, ACCUMULATION)
 _OFFLOADED = {"none": (), "optimizer": ("optimizer",), "optimizer_and_parameters": ("optimizer", "param")}
 
@@ -66,8 +70,9 @@ def as_sent(
     """Return a trial's configuration as a user's script is to read it.
 
     What the user's file leaves to the script ("auto", which Hugging Face's Trainer and accelerate fill in) stays so,
-    but for searched keys that the command doesn't pass: they get their number. Of the batch triple only what the
-    user's file has, or what is searched, is written.
+    but for searched keys that the trial sets and the command doesn't pass: they get their number. Of the batch triple
+    only what the user's file has, or what is searched, is written. Keys come in the user's order, and DeepSpeed's own
+    autotuner is switched off.
 
     Args:
         concrete: the whole configuration of the trial.
@@ -75,16 +80,25 @@ def as_sent(
         searched: dotted keys that the search decides.
         passed: dotted keys that reach the script as arguments.
     """
-    sent = copy.deepcopy(dict(concrete))
+    sent = without_autotuning(concrete)
     for name in BATCH_TRIPLE:
         if name not in own and name not in searched:
             sent.pop(name, None)
     for key, value in leaves(own).items():
         block = key.rpartition(".")[0]
         has_place = not block or isinstance(get(sent, block), Mapping)
-        if value == AUTO and has_place and not (key in searched and key not in passed):
+        is_number = key in searched and key not in passed and get(concrete, key) is not None
+        if value == AUTO and has_place and not is_number:
             _set(sent, key, AUTO)
-    return sent
+    return ordered_like(sent, own)
+
+
+def without_autotuning(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration with DeepSpeed's own autotuner switched off, if it is on."""
+    off = copy.deepcopy(dict(config))
+    if get(off, AUTOTUNING):
+        _set(off, AUTOTUNING, value=False)
+    return off
 
 
 def complete(config: Mapping[str, Any], *, world_size: int) -> dict[str, Any]:

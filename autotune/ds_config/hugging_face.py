@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.dotted import get
-from autotune.ds_config.settings import LEARNING_RATE, precision_of
+from autotune.ds_config.settings import ACTIVATION_CHECKPOINTING, LEARNING_RATE, precision_of
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Value
 
@@ -39,6 +39,16 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
 ACTIVATION_CHECKPOINTING_FLAG = "--gradient_checkpointing"
 """Switches what `activation_checkpointing` of the search space stands for: DeepSpeed's file can't. (transformers 5 also
 calls it --activation_checkpointing; this name is understood by 4 and 5.)"""
+
+ARGUMENTS: Mapping[str, tuple[str, Value]] = {
+    MICRO_BATCH: ("--per_device_train_batch_size", 8),
+    ACCUMULATION: ("--gradient_accumulation_steps", 1),
+    LEARNING_RATE: ("--learning_rate", 5e-5),
+    "bf16.enabled": ("--bf16", False),
+    "fp16.enabled": ("--fp16", False),
+    ACTIVATION_CHECKPOINTING: (ACTIVATION_CHECKPOINTING_FLAG, False),
+}
+"""Searched settings that TrainingArguments takes: its argument and its default (transformers/training_args.py)."""
 
 FILLED: tuple[str, ...] = (
     "zero_optimization.reduce_bucket_size",

@@ -110,7 +110,7 @@ def _yaml_literals(node: yaml.Node | None, place: str) -> Iterator[tuple[str, st
 
 
 def _is_unusual(literal: str) -> bool:
-    """Say whether a number would come out otherwise; the reader makes ints of whole numbers (1.0), as DeepSpeed's does."""
+    """Say whether a number would come out otherwise: as DeepSpeed's reader, ours makes an int of 1.0."""
     value = _value_of(literal)
     if value is None:
         return False

@@ -31,6 +31,12 @@ from autotune.trials import Outcome, Stage, TrialRequest
 
 LOG = "output"
 """Name of a script's one log: its launcher mixes what the ranks print."""
+PRECISION_NAMES = frozenset({config_file.PRECISION, commands.MIXED_PRECISION, "bf16.enabled", "fp16.enabled"})
+"""Placeholders that say the precision, each in its own way."""
+AUTOTUNING_IS_OFF = (
+    "autotuning.enabled is true in your configuration, and was sent as false: DeepSpeed's own autotuner would end the "
+    "run after a few steps"
+)
 ENVIRONMENT: Mapping[str, str] = {"PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled"}
 """What a trial's script gets unless the user says otherwise: trials are not runs to be tracked."""
 
@@ -55,7 +61,7 @@ class ScriptEvaluator:
     own_config: Mapping[str, Any]
     """The user's configuration as it is, with what it leaves to the script ("auto")."""
     searched: tuple[str, ...]
-    """Names of the searched dimensions."""
+    """Names of what the campaign decides: searched, fixed or derived."""
     counts_samples: bool = True
     """Whether the first dimension of the model's first tensor input counts samples."""
     run_directory: str
@@ -99,7 +105,11 @@ class ScriptEvaluator:
             supervised_there=True,
         )
         outcome = attempts.run(hosts=hosts, progress=progress, cancelled=cancelled)
-        return replace(outcome, logs=dict(zip([LOG], outcome.logs.values(), strict=False)))
+        outcome = replace(outcome, logs=dict(zip([LOG], outcome.logs.values(), strict=False)))
+        if outcome.measurement is None or not config_file.get(self.own_config, config_file.AUTOTUNING):
+            return outcome
+        remarks = (*outcome.measurement.remarks, AUTOTUNING_IS_OFF)
+        return replace(outcome, measurement=replace(outcome.measurement, remarks=remarks))
 
     def render(self, request: TrialRequest, *, folder: Path, port: int) -> tuple[str, ...]:
         """Return the trial's command.
@@ -202,7 +212,7 @@ def settings_of(ds_config: Mapping[str, Any]) -> dict[str, Any]:
 def passed_keys(command: CommandTemplate) -> frozenset[str]:
     """Return the DeepSpeed keys whose values a command passes to the script."""
     names = set(command.names)
-    if names & {config_file.PRECISION, commands.MIXED_PRECISION, "bf16.enabled", "fp16.enabled"}:
+    if names & PRECISION_NAMES:
         names |= {*config_file.keys_of(config_file.PRECISION), config_file.PRECISION}
     return frozenset(names)
 

@@ -177,13 +177,15 @@ def _with_known(trial: Trial, auto: tuple[str, ...]) -> tuple[dict[str, Any], tu
     for dotted in auto:
         above, _, _ = dotted.rpartition(".")
         is_gone = bool(above) and not isinstance(config_file.get(config, above), dict)  # the search took its block out
-        if is_gone or config_file.get(config, dotted) is not None:
+        has_value = config_file.get(config, dotted) is not None
+        # The batch triple was made whole for DeepSpeed's sake; a script that fills it in may have filled in another.
+        if is_gone or (has_value and dotted not in _BATCH):
             continue
         value = _known(trial.measurement, dotted)
-        if value is None:
-            unknown.append(dotted)
-        else:
+        if value is not None:
             _put(config, dotted, value)
+        elif not has_value:
+            unknown.append(dotted)
     return config, tuple(unknown)
 
 

@@ -55,6 +55,7 @@ def build(
             f"space: {TRAIN_BATCH} follows from micro-batch, accumulation and ranks; "
             f"to fix it, give space.global_batch_size"
         )
+    _refuse_unavailable(changes, unavailable or {})
     described = {dimension.name: dimension for dimension in ready_made(changes.base).dimensions}
     for added in changes.add:
         if added.name in described:
@@ -110,6 +111,16 @@ def _meets(hardware: Hardware, need: Need) -> bool:
     if need.compute_capability is None or hardware.compute_capability is None:
         return True
     return hardware.compute_capability >= need.compute_capability
+
+
+def _refuse_unavailable(changes: SpaceChanges, unavailable: Mapping[str, str]) -> None:
+    """Refuse a change to what never reaches the training: trials would be filed under a value that they didn't have."""
+    for name, reason in unavailable.items():
+        for where, names in (("fix", changes.fix), ("narrow", changes.narrow)):
+            if name in names:
+                raise SpaceError(f"space.{where}.{name}: {reason}")
+        if changes.global_batch_size is not None and name in (MICRO_BATCH, ACCUMULATION):
+            raise SpaceError(f"space.global_batch_size: {reason}")
 
 
 def _remove(changes: SpaceChanges, dimensions: dict[str, Dimension], left_out: list[LeftOut]) -> None:

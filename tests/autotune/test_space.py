@@ -160,3 +160,18 @@ def test_restrict_moves_the_default_to_the_nearest_level():
     rate = Float(name="lr", levels=(1e-5, 1e-4, 1e-3), default=1e-3, log=True)
     assert rate.restrict([1e-5, 2e-4]).default == 2e-4
     assert Categorical(name="c", levels=("a", "b"), default="a").restrict(["b"]).default == "b"
+
+
+def test_what_never_reaches_the_training_can_not_be_changed():
+    unavailable = {MICRO_BATCH: "the script sets it"}
+    assert MICRO_BATCH not in build(SpaceChanges(), GPU, start={}, unavailable=unavailable).names
+    for change in ({"fix": {MICRO_BATCH: 4}}, {"narrow": {MICRO_BATCH: [4]}}, {"global_batch_size": 64}):
+        with pytest.raises(SpaceError, match=r"space\.(fix|narrow|global_batch_size).*: the script sets it"):
+            build(SpaceChanges.model_validate(change), GPU, start={}, unavailable=unavailable)
+
+
+def test_what_a_space_decides_is_searched_fixed_or_derived():
+    changes = {"global_batch_size": 64, "fix": {"precision": "bf16"}}
+    space = build(SpaceChanges.model_validate(changes), GPU, start={})
+    assert set(space.decided) == {*space.names, "precision", ACCUMULATION}
+    assert len(space.decided) == len(space.names) + 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import deepspeed
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForCausalLM, HfArgumentParser, LlamaConfig, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, HfArgumentParser, LlamaConfig, Trainer, TrainingArguments, set_seed
 
 
 @dataclass
@@ -66,6 +66,7 @@ def make_trainer(model, model_args, training_args):
 
 def main():
     model_args, training_args = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
+    set_seed(training_args.seed)
     deepspeed.init_distributed()  # on CPUs the Trainer does this too late for ZeRO-3's partitioned model
     trainer = make_trainer(make_model(model_args), model_args, training_args)
     trainer.train()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import deepspeed
 from hf_trainer import ModelArguments, make_model, make_trainer
 from peft import LoraConfig, get_peft_model
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
 
 @dataclass
@@ -21,6 +21,7 @@ class AdapterArguments:
 def main():
     parser = HfArgumentParser((ModelArguments, AdapterArguments, TrainingArguments))
     model_args, adapter_args, training_args = parser.parse_args_into_dataclasses()
+    set_seed(training_args.seed)
     deepspeed.init_distributed()  # see hf_trainer.py
     adapter = LoraConfig(r=adapter_args.rank, target_modules="all-linear", modules_to_save=["lm_head"])
     model = get_peft_model(make_model(model_args), adapter)

@@ -9,8 +9,10 @@ from typing import Any
 import deepspeed
 import hjson
 
+from autotune.ds_config import without_autotuning
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
+from autotune.evaluators.rank_worker.sameness import same
 from autotune.trials import FailureKind
 
 LEARNING_RATE = "optimizer.params.lr"
@@ -49,7 +51,7 @@ def build(model: Any, ds_config: Mapping[str, Any], reporter: Reporter) -> Any:
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=trainable,
-        config=as_read_from_a_file(ds_config),
+        config=as_read_from_a_file(without_autotuning(ds_config)),
         dist_init_required=False,
     )
     reporter.initializing = False
@@ -121,17 +123,3 @@ def _sent(ds_config: Mapping[str, Any], dotted_key: str) -> Any:
     for part in dotted_key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def same(sent: Any, got: Any) -> bool:
-    """Say whether two values mean the same to DeepSpeed: 5e8 is 500000000, and names don't mind their case."""
-    if isinstance(sent, str) or isinstance(got, str):
-        return str(sent).strip().lower() == str(got).strip().lower() or _number(sent) == _number(got) is not None
-    return bool(sent == got)
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

@@ -19,6 +19,9 @@ CUDA_OUT_OF_MEMORY = 2
 CONFIG_ERRORS = (ValueError, TypeError, AssertionError, NotImplementedError, AttributeError, KeyError)
 """What DeepSpeed raises for a configuration it can't run, beside its own classes (pydantic's is a ValueError)."""
 DEEPSPEED_CONFIG_ERRORS = frozenset({"DeepSpeedConfigError", "ZeRORuntimeException"})
+CONFIG_READERS = ("transformers/integrations/deepspeed.py", "accelerate/utils/dataclasses.py")
+"""Who reads a script's configuration before DeepSpeed does, and raises a ValueError where it contradicts the script's
+arguments ("Please correct the following DeepSpeed config values that mismatch ...")."""
 DTYPE_MARKS = ("have the same dtype", "expected scalar type", "should be the same", "Found dtype")
 """How torch's operators complain of inputs whose number format isn't the parameters' (a plain RuntimeError)."""
 HALF_NAMES = ("BFloat16", "Half")
@@ -59,6 +62,9 @@ def result_of(error: BaseException, *, stage: Stage, initializing: bool) -> Rank
         return _result(FailureKind.CRASH, reason, stage, follows_a_peer=True)
     if initializing and _is_config_error(error):
         return _result(FailureKind.INVALID_CONFIG, f"DeepSpeed refuses this configuration: {_words(error)}", stage)
+    if _is_refused_by_a_reader(error):
+        reason = f"the script's arguments and this configuration don't go together: {_words(error)}"
+        return _result(FailureKind.INVALID_CONFIG, reason, stage)
     hint = CAST_HINT if _is_uncast_input(error) else ""
     return _result(FailureKind.CRASH, _words(error) + hint, stage)
 
@@ -114,6 +120,11 @@ def _is_uncast_input(error: BaseException) -> bool:
 
 def _is_config_error(error: BaseException) -> bool:
     return isinstance(error, CONFIG_ERRORS) or type(error).__name__ in DEEPSPEED_CONFIG_ERRORS
+
+
+def _is_refused_by_a_reader(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, ValueError) and bool(frames) and frames[-1].filename.endswith(CONFIG_READERS)
 
 
 def _raised_in_python(error: BaseException) -> bool:

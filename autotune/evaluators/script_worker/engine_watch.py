@@ -19,6 +19,7 @@ import torch
 
 from autotune.evaluators import diagnosis
 from autotune.evaluators.rank_files import RankResult
+from autotune.evaluators.rank_worker import engine as rank_engine
 from autotune.evaluators.rank_worker import failures
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.memory import PeakMemory
@@ -128,6 +129,7 @@ class EngineWatch:
 
     @contextmanager
     def _backward(self, loss: Any, *, adds_up: bool) -> Iterator[None]:
+        self._begin_first_step()  # where the script goes forward by engine.module
         self._inside_backward = True
         self._open_forwards = 0
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
@@ -246,7 +248,8 @@ class EngineWatch:
 
 
 def _record(engine: Any, assignment: ScriptAssignment) -> EngineRecord:
-    compared = sent_config.compare(engine, assignment)
+    runs = rank_engine.effective_config(engine, assignment.ranks)
+    compared = sent_config.compare(_dictionary(engine), runs, assignment)
     stage = int(engine.zero_optimization_stage())
     warmup_steps = max(assignment.request.budget.warmup_steps, STAGE_3_WARMUP_STEPS if stage == 3 else 0)
     parameters = list(engine.module.parameters())
@@ -266,6 +269,15 @@ def _record(engine: Any, assignment: ScriptAssignment) -> EngineRecord:
             **{name: importlib.metadata.version(name) for name in VERSIONS if name in sys.modules},
         },
     )
+
+
+def _dictionary(engine: Any) -> Mapping[str, Any]:
+    """Return the configuration as DeepSpeed was given it (`DeepSpeedEngine.config` in deepspeed/runtime/engine.py)."""
+    config = engine.config
+    if isinstance(config, Mapping):
+        return config
+    dictionary: Mapping[str, Any] = engine._config._param_dict  # noqa: SLF001 - where a path was given
+    return dictionary
 
 
 def _numel(parameter: Any) -> int:

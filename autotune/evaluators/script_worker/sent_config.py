@@ -1,20 +1,24 @@
-"""The configuration that was sent, compared with what the script's engine runs."""
+"""The configuration that was sent, compared with what the script's engine runs. Loads neither torch nor DeepSpeed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.dotted import leaves
-from autotune.evaluators.rank_worker import engine as rank_engine
+from autotune.ds_config import LEARNING_RATE, leaves
 from autotune.evaluators.rank_worker.failures import TrialFailed
+from autotune.evaluators.rank_worker.sameness import same
 from autotune.evaluators.script_files import ScriptAssignment
 from autotune.trials import FailureKind
 
 _MISSING = "nothing"
+_SET_BY_ACCELERATE: Mapping[str, Any] = {"steps_per_print": math.inf}
+"""What accelerate, and with it Hugging Face's Trainer, sets whatever the file says, so that DeepSpeed prints nothing
+(`DeepSpeedPlugin.__post_init__` in accelerate/utils/dataclasses.py): nothing that a user did, or could change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,20 +31,25 @@ class Compared:
     """Of keys that are not searched."""
 
 
-def compare(engine: Any, assignment: ScriptAssignment) -> Compared:
+def compare(config: Mapping[str, Any], runs: Mapping[str, Any], assignment: ScriptAssignment) -> Compared:
     """Compare every key that was sent with the dictionary that reached DeepSpeed, and with what the engine says of it.
+
+    Args:
+        config: the dictionary that reached DeepSpeed.
+        runs: what the engine says that it runs, by dotted keys.
+        assignment: says what was sent.
 
     Raises:
         TrialFailed: INVALID_CONFIG, when a searched key runs with another value: the script overrides it.
     """
-    reached = leaves(_dictionary(engine))
-    runs = rank_engine.effective_config(engine, assignment.ranks)
+    reached, runs = leaves(config), _settled(runs)
     wanted = assignment.wanted
     overridden: list[str] = []
     differences: list[str] = []
     for key, want in wanted.items():
-        got = next((each for each in _values(key, reached, runs) if not rank_engine.same(want, each)), None)
-        if got is not None:
+        values = [reached.get(key, _MISSING), *([runs[key]] if key in runs else [])]
+        got = next((each for each in values if not same(want, each)), None)
+        if got is not None and not (key not in assignment.searched and _SET_BY_ACCELERATE.get(key) == got):
             text = f"{key} (sent {want!r}, the engine runs {got if got == _MISSING else repr(got)})"
             (overridden if key in assignment.searched else differences).append(text)
     if overridden:
@@ -52,23 +61,17 @@ def compare(engine: Any, assignment: ScriptAssignment) -> Compared:
     text = json.dumps({key: reached.get(key) for key in sorted(wanted)}, default=str)
     return Compared(
         config_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
-        effective={**reached, **runs},
+        effective={key: _plain(value) for key, value in {**reached, **runs}.items()},
         differences=tuple(differences),
     )
 
 
-def _values(key: str, reached: Mapping[str, Any], runs: Mapping[str, Any]) -> list[Any]:
-    values = [reached.get(key, _MISSING)]
-    scheduled = key == rank_engine.LEARNING_RATE and runs["scheduler.type"] is not None
-    if key in runs and not scheduled:
-        values.append(runs[key])
-    return values
+def _settled(runs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the engine says without a learning rate that a schedule has begun to change."""
+    is_scheduled = runs.get("scheduler.type") is not None
+    return {key: value for key, value in runs.items() if not (is_scheduled and key == LEARNING_RATE)}
 
 
-def _dictionary(engine: Any) -> Mapping[str, Any]:
-    """Return the configuration as DeepSpeed was given it (`DeepSpeedEngine.config` in deepspeed/runtime/engine.py)."""
-    config = engine.config
-    if isinstance(config, Mapping):
-        return config
-    dictionary: Mapping[str, Any] = engine._config._param_dict  # noqa: SLF001 - where a path was given
-    return dictionary
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: a number that is not finite is a text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -115,6 +115,13 @@ def test_configuration_errors_count_only_while_deepspeed_initializes():
     assert kind_of(raised(raises, RuntimeError("no ninja")), initializing=True) is FailureKind.CRASH
 
 
+@pytest.mark.parametrize("place", ["transformers/integrations/deepspeed.py", "accelerate/utils/dataclasses.py"])
+def test_what_contradicts_the_scripts_arguments_is_an_invalid_configuration(place):
+    code = "raise ValueError('Please correct the following DeepSpeed config values that mismatch TrainingArguments')"
+    assert kind_of(raised(exec, compile(code, f"/x/{place}", "exec"))) is FailureKind.INVALID_CONFIG
+    assert kind_of(raised(exec, compile(code, "/x/train.py", "exec"))) is FailureKind.CRASH
+
+
 def test_an_exhausted_loss_scale_diverged():
     code = "raise Exception('Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.')"
     scaler = compile(code, "/x/deepspeed/runtime/fp16/loss_scaler.py", "exec")

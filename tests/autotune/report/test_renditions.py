@@ -235,6 +235,16 @@ class TestHuggingFace:
         assert config["gradient_accumulation_steps"] == config["train_micro_batch_size_per_gpu"] == "auto"
         assert "train_batch_size" not in config
 
+    def test_a_batch_that_the_script_filled_in_is_what_was_measured(self, tuned, tmp_path):
+        filled_in = {"train_micro_batch_size_per_gpu": 6, "gradient_accumulation_steps": 2, "train_batch_size": 12}
+        number = tuned.baseline.number
+        filled = measured_with(tuned, number, **filled_in)
+        exported = report.export(filled, tmp_path / "hf.json", consumer=Consumer.HUGGING_FACE, trial_number=number)
+        assert exported.flags["--per_device_train_batch_size"] == 6
+        assert exported.flags["--gradient_accumulation_steps"] == 2
+        exported = report.export(filled, tmp_path / "ds.json", trial_number=number)
+        assert json.loads(exported.config_path.read_text()).items() >= filled_in.items()
+
     def test_a_schedules_peak_is_the_learning_rate(self):
         config = {"optimizer": {"params": {"lr": 1e-4}}, "scheduler": {"params": {"warmup_max_lr": 1e-3}}}
         assert hugging_face.flags_of(config) == {"--learning_rate": 1e-3}
