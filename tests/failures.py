@@ -69,6 +69,8 @@ class Case:
     budget: Budget = SHORT
     deadlines: Deadlines = USUAL
     memory_limit_bytes: int | None = None
+    ranks: int = 2
+    """That the campaign says."""
     around: Callable[[Path], AbstractContextManager[None]] = nothing
     """The state of the machine; gets the trial's folder."""
     meddle: Callable[[Path], None] = no_meddling
@@ -98,12 +100,12 @@ class Observed:
 def run(case: Case, folder: Path) -> Observed:
     """Run a case's trial in `folder`."""
     request = TrialRequest(
-        number=7, point={}, ds_config=ds_config.complete(dict(case.config), world_size=2), budget=case.budget
+        number=7, point={}, ds_config=ds_config.complete(dict(case.config), world_size=case.ranks), budget=case.budget
     )
     evaluator = ScriptEvaluator(
         command=scripts.template_of(case.command.split(), case.config, directory=str(SCRIPTS)),
         directory=str(SCRIPTS),
-        world_size=2,
+        world_size=case.ranks,
         own_config=case.config,
         searched=case.searched,
         run_directory=str(folder),
@@ -606,6 +608,14 @@ CASES = (
         kind=FailureKind.INVALID_CONFIG,
         words="the script overrides train_micro_batch_size_per_gpu: it feeds micro-batches of 4.*says 8",
         stage=Stage.FIRST_STEP,
+    ),
+    Case(
+        name="another number of ranks than the campaign's",
+        command=f"{TORCHRUN} plain_loop.py --deepspeed_config {{config}}",
+        ranks=3,
+        kind=FailureKind.INVALID_CONFIG,
+        words=r"the command started 2 rank\(s\), and the campaign says 3: set hardware.ranks: 2",
+        stage=Stage.RENDEZVOUS,
     ),
     Case(
         name="python -I",

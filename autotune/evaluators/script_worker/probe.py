@@ -15,9 +15,10 @@ from typing import Any
 
 from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.rank_worker import failures
+from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.evaluators.script_files import ASSIGNMENT_FILE, PID_FILE, ScriptAssignment, rank_folder
-from autotune.trials import Stage
+from autotune.trials import FailureKind, Stage
 
 DISTRIBUTED = "torch.distributed.distributed_c10d"
 DEEPSPEED = "deepspeed"
@@ -101,6 +102,7 @@ class Probe:
             self.enter(Stage.RENDEZVOUS)
             joined = join(*arguments, **named)
             self.claim(distributed.get_rank())
+            self._check_ranks(distributed.get_world_size())
             self.enter(Stage.INITIALIZE)
             return joined
 
@@ -142,6 +144,14 @@ class Probe:
         """Report what initialize raised, where the script caught it and gave up."""
         if self._caught is not None:
             self.deliver(self._caught)
+
+    def _check_ranks(self, started: int) -> None:
+        """Tell at once of another number of ranks than the trial waits for; the guard then ends the command."""
+        expected = self.assignment.ranks
+        if started != expected:
+            reason = f"the command started {started} rank(s), and the campaign says {expected}: set hardware.ranks"
+            failed = TrialFailed(FailureKind.INVALID_CONFIG, f"{reason}: {started}")
+            self.deliver(failures.result_of(failed, stage=self._stage, initializing=False))
 
     def _watch_engine(self, engine: Any) -> None:
         from autotune.evaluators.script_worker import engine_watch
