@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test lint check bench scripts failures clean
+.PHONY: help setup quickstart test coverage lint check bench scripts failures clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -27,7 +27,10 @@ quickstart: $(READY)  ## Tune a small model by real trials: baseline against bes
 	@echo "Next: does the gain hold? Run the best against the baseline again, interleaved:"
 	@echo "  $(BIN)/autotune validate $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db"
 
-test: $(READY)  ## Run the tests, those with real DeepSpeed trials and Ray among them, with branch coverage
+test: $(READY)  ## Run the tests, those with real DeepSpeed trials and Ray among them
+	$(BIN)/python -m pytest
+
+coverage: $(READY)  ## Run the tests with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
 lint: $(READY)  ## ruff, mypy --strict, import-linter

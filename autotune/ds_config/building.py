@@ -79,7 +79,7 @@ def as_sent(
         searched: dotted keys that the search decides.
         passed: dotted keys that reach the script as arguments.
     """
-    sent = without_autotuning(concrete)
+    sent = _without_autotuning(concrete)
     for name in BATCH_TRIPLE:
         if name not in own and name not in searched:
             sent.pop(name, None)
@@ -92,7 +92,7 @@ def as_sent(
     return ordered_like(sent, own)
 
 
-def without_autotuning(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_autotuning(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with DeepSpeed's own autotuner switched off, if it is on."""
     off = copy.deepcopy(dict(config))
     if get(off, AUTOTUNING):
