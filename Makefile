@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test coverage lint check bench scripts failures clean
+.PHONY: help setup quickstart test test-all coverage lint check bench scripts failures clean
 
 help:  ## Say what there is
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 setup: $(READY)  ## Make the virtual environment (torch for CPU, everything pinned by constraints.txt)
 
@@ -28,9 +28,12 @@ quickstart: $(READY)  ## Tune a small model by real trials: baseline against bes
 	@echo "  $(BIN)/autotune validate $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db"
 
 test: $(READY)  ## Run the tests, those with real DeepSpeed trials and Ray among them
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY)  ## Run every test, those too that take long
 	$(BIN)/python -m pytest
 
-coverage: $(READY)  ## Run the tests with branch coverage
+coverage: $(READY)  ## Run every test, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
 
 lint: $(READY)  ## ruff, mypy --strict, import-linter
@@ -39,7 +42,7 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test  ## Everything that can fail
+check: lint test-all  ## Everything that can fail
 
 bench: $(READY)  ## Measure: CLI start, controller overhead, where the time of a real trial goes
 	$(BIN)/python tests/benchmarks/command_line.py

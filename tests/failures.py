@@ -71,6 +71,8 @@ class Case:
     memory_limit_bytes: int | None = None
     ranks: int = 2
     """That the campaign says."""
+    slow: bool = False
+    """Whether it trains, and another case goes the same way through the code sooner."""
     around: Callable[[Path], AbstractContextManager[None]] = nothing
     """The state of the machine; gets the trial's folder."""
     meddle: Callable[[Path], None] = no_meddling
@@ -409,6 +411,7 @@ CASES = (
     ),
     Case(
         name="CUDA out of memory",
+        slow=True,
         command=faulty("cuda_oom", more="--rank 1"),
         kind=FailureKind.OUT_OF_MEMORY,
         words="out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB",
@@ -441,6 +444,7 @@ CASES = (
     ),
     Case(
         name="a traceback, accelerate launch",
+        slow=True,
         command=broken("traceback", launcher=ACCELERATE),
         kind=FailureKind.CRASH,
         words="RuntimeError: the data set has no file train.bin",
@@ -468,6 +472,7 @@ CASES = (
     ),
     Case(
         name="exit 0 after too few steps",
+        slow=True,
         command=f"{TRAIN} --max_steps 4",
         budget=Budget(steps=50),
         kind=FailureKind.CRASH,
@@ -481,6 +486,7 @@ CASES = (
     ),
     Case(
         name="loss inf",
+        slow=True,
         command=faulty("inf", more="--step 2"),
         config=STAGE_0,
         kind=FailureKind.DIVERGED,
@@ -488,6 +494,7 @@ CASES = (
     ),
     Case(
         name="every step skipped",
+        slow=True,
         command=faulty("skipped_steps"),
         kind=FailureKind.DIVERGED,
         words="skipped every one of 4 optimizer steps",
@@ -502,6 +509,7 @@ CASES = (
     ),
     Case(
         name="port 29500 busy, none named",
+        slow=True,
         command=TRAIN,
         around=busy_port,
         kind=None,
@@ -524,6 +532,7 @@ CASES = (
     ),
     Case(
         name="stale op-build lock",
+        slow=True,
         command=TRAIN.replace("plain_loop.py", "builds_op.py"),
         around=stale_lock,
         kind=None,
@@ -559,6 +568,7 @@ CASES = (
     ),
     Case(
         name="full disk in training",
+        slow=True,
         command=TRAIN,
         budget=Budget(steps=1000, warmup_steps=1),
         meddle=fill_disk_of_rank,
@@ -577,6 +587,7 @@ CASES = (
     ),
     Case(
         name="100 MB of output",
+        slow=True,
         command=faulty("much_output", more="--rank 0"),
         budget=Budget(steps=50, warmup_steps=1),
         kind=None,
@@ -603,6 +614,7 @@ CASES = (
     ),
     Case(
         name="hard-coded batch size",
+        slow=True,
         command=f"{TORCHRUN} own_batches.py --deepspeed_config {{config}} --micro 4",
         searched=("train_micro_batch_size_per_gpu",),
         kind=FailureKind.INVALID_CONFIG,
@@ -611,6 +623,7 @@ CASES = (
     ),
     Case(
         name="another number of ranks than the campaign's",
+        slow=True,
         command=f"{TORCHRUN} plain_loop.py --deepspeed_config {{config}}",
         ranks=3,
         kind=FailureKind.INVALID_CONFIG,

@@ -17,6 +17,7 @@ from tests import failures
 
 pytestmark = pytest.mark.real
 
+MARKS = {True: [pytest.mark.slow], False: []}
 ROOT = Path(__file__).parents[1]
 AUTOTUNE = [sys.executable, "-c", "from autotune.cli import main; main()"]
 CAMPAIGN = f"""\
@@ -37,7 +38,7 @@ space:
 """
 
 
-@pytest.mark.parametrize("case", failures.CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=MARKS[case.slow]) for case in failures.CASES])
 def test_it_ends_as_a_typed_trial_and_leaves_nothing(case, tmp_path):
     assert failures.complaints(case, failures.run(case, tmp_path)) == []
 

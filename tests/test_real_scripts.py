@@ -64,10 +64,14 @@ def check_same_training(measured, said_by_hand):
 
 
 def check_same_time(measured):
-    """Hold the time of the steps to the loop's own stopwatch, which says steps/s since its start."""
-    step, speed = re.findall(r"^step (\d+) loss \S+ ([\d.]+) steps/s", measured.log, re.MULTILINE)[-1]
-    own_s = int(step) / float(speed)
-    assert sum(each.time_s for each in measured.steps[0][: int(step)]) == pytest.approx(own_s, rel=0.2, abs=0.2)
+    """Hold the time of the steps to the loop's own stopwatch, which says steps/s since its start.
+
+    Between the first step that it tells of and the last: it starts before the first batch, we at the first forward.
+    """
+    said = re.findall(r"^step (\d+) loss \S+ ([\d.]+) steps/s", measured.log, re.MULTILINE)
+    (first, first_s), (last, last_s) = [(int(step), int(step) / float(speed)) for step, speed in (said[0], said[-1])]
+    ours_s = sum(each.time_s for each in measured.steps[0][first:last])
+    assert ours_s == pytest.approx(last_s - first_s, rel=0.25, abs=0.25)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +115,7 @@ def test_a_script_that_logs_error_and_ends_by_itself_as_one_process_without_a_ra
     assert measured.measurement.timed_steps == 4  # and the first, to warm up
 
 
-@pytest.mark.parametrize("style", ["--torch_style_backward", ""])
+@pytest.mark.parametrize("style", ["--torch_style_backward", pytest.param("", marks=pytest.mark.slow)])
 def test_a_script_with_an_optimizer_of_its_own(tmp_path, style):
     words = [*TORCHRUN, *OWN_OPTIMIZER, *style.split()]
     settings = {} if style else {ACCUMULATION: 4, STAGE: 1}
@@ -135,6 +139,7 @@ def test_accelerate_launch(tmp_path, accelerate_by_hand):
     assert measured.sent[MICRO] == measured.sent[ACCUMULATION] == "auto"
 
 
+@pytest.mark.slow
 def test_accelerate_launch_with_what_the_arguments_and_the_file_say(tmp_path):
     settings = {MICRO: 4, ACCUMULATION: 1, RATE: 1e-3, STAGE: 3}
     measured = trial(tmp_path, [*ACCELERATE, *ACCELERATE_LOOP], "accelerate_loop.json", settings)
@@ -164,6 +169,7 @@ def test_hugging_face_trainer(tmp_path, trainer_by_hand):
     assert list(measured.sent) == list(json.loads((SCRIPTS / "hf_trainer.json").read_text()))
 
 
+@pytest.mark.slow
 def test_hugging_face_trainer_with_argument_mappings(tmp_path):
     own = json.loads((SCRIPTS / "hf_trainer.json").read_text())
     own["autotuning"] = {  # as in real files, a trailing space and all
@@ -203,7 +209,7 @@ def test_the_trainer_refuses_what_its_arguments_contradict(tmp_path):
     assert MICRO in measured.failure.reason
 
 
-@pytest.mark.parametrize("config", ["hf_trainer.json", "hf_trainer_zero3.json"])
+@pytest.mark.parametrize("config", [pytest.param("hf_trainer.json", marks=pytest.mark.slow), "hf_trainer_zero3.json"])
 def test_a_lora_adapter(tmp_path, config):
     words = [*TORCHRUN, "lora.py", "--deepspeed", config, *TRAINER, *PASSED, *OUTPUT]
     settings = {MICRO: 2} if config == "hf_trainer.json" else {}
@@ -214,6 +220,7 @@ def test_a_lora_adapter(tmp_path, config):
     assert said == pytest.approx(measured.losses[: len(said)], rel=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_campaign_on_the_trainer_and_a_run_by_hand_of_what_it_exports(tmp_path):
     campaign = {

@@ -138,6 +138,7 @@ def load(folder, *builders, **environment):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_a_rank_loads_a_compiled_op_without_lock_or_build(tmp_path):
     op = op_cache.OP_NAMES[ADAM]
