@@ -132,7 +132,9 @@ def file_of(url: str) -> Path | None:
 def shown(url: str) -> str:
     """Return a storage URL as it may be printed: without its password."""
     try:
-        return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
+        parsed = sqlalchemy.engine.make_url(url)
+        hidden = {name: "***" for name in parsed.query if "password" in name.lower()}
+        return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:
         return url
 

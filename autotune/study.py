@@ -410,9 +410,11 @@ class Study:
         for dimension in self.space.dimensions:
             for level in dimension.levels:
                 values = {d.name: self._start.point.get(d.name, d.default) for d in self.space.dimensions}
+                levels = {d.name: d.levels for d in self.space.dimensions}
                 for condition in (*dimension.conditions, *dimension.level_conditions.get(level, ())):
-                    if condition.dimension in values:
-                        values[condition.dimension] = condition.allowed[-1]
+                    for allowed in condition.allowed:
+                        if allowed in levels.get(condition.dimension, ()):  # the campaign may have narrowed them
+                            values[condition.dimension] = allowed
                 point = self.space.canonical({**values, dimension.name: level})
                 configs.append(self.request(point).ds_config)
         return configs

@@ -70,6 +70,9 @@ def _put_command(data: dict[str, Any], words: Sequence[str]) -> None:
     for name in ("function", "arguments", "command", "directory"):
         kept.pop(name, None)
     data["workload"] = {**kept, "command": list(words), "directory": os.getcwd()}
+    hardware = data.get("hardware")
+    if isinstance(hardware, dict) and launchers.recognise(words, directory=os.getcwd()).ranks is not None:
+        data["hardware"] = {key: value for key, value in hardware.items() if key != "ranks"}  # the command says them
 
 
 def _take_config_from_command(data: dict[str, Any], *, where: str) -> None:

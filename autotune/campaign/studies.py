@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune import command as commands
+from autotune import ds_config as config_file
 from autotune import scripts
 from autotune.campaign.plan import (
     checkpoints_at_start,
@@ -22,6 +23,7 @@ from autotune.campaign.plan import (
     start_config,
 )
 from autotune.campaign.sections import NAME_PATTERN, Campaign, parse
+from autotune.ds_config import schema
 from autotune.errors import CampaignError, StudyError
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
@@ -171,7 +173,9 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
     if command is not None:
         decided = space_of(campaign, hardware).decided
         config, auto = start_config(campaign, hardware)
-        command.check({*commands.GIVEN, *script_settings_of(config), *decided})
+        # Not by `config`: the command's own starts are in it, a misspelt one too.
+        said = script_settings_of(config_file.without_auto(ds_config_of(campaign))[0])
+        command.check({*commands.GIVEN, *said, *auto, *decided, *schema.dotted_keys()})
         scripts.check_starts(command, config, auto=auto)
         return ScriptEvaluator(
             command=command,

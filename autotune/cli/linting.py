@@ -75,6 +75,10 @@ def _write_copy(report: Report, to: Path | None) -> Path | None:
     if report.after is None:
         return None
     path = to if to is not None else fixing.default_path(report.after)
+    if path.exists():
+        raise ConfigError(
+            f"{path} is there already, and --fix overwrites nothing; remove it, or give another name (-o)"
+        )
     fixing.write(report.after, path)
     return path
 

@@ -68,6 +68,8 @@ def load(argument: str) -> Document:
     if decoded is not None:
         found = _of_text(decoded, source=f"base64:{path.name[:12]}...", is_base64=True)
         return replace(found, is_argument=True)
+    if is_there and not path.is_file():
+        raise ConfigError(f"ds_config: can't read {argument}: it is no regular file")
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:

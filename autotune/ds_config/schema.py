@@ -144,6 +144,18 @@ def accelerate() -> Block:
     return _block(data()["accelerate"])
 
 
+def dotted_keys() -> Iterator[str]:
+    """Yield every key of a DeepSpeed configuration, dotted."""
+    yield from _dotted(deepspeed(), "")
+
+
+def _dotted(block: Block, prefix: str) -> Iterator[str]:
+    for name, known in block.keys.items():
+        yield prefix + name
+        if isinstance(known, Block):
+            yield from _dotted(known, f"{prefix}{name}.")
+
+
 def _block(entries: Mapping[str, Any]) -> Block:
     own = entries[_OWN]
     keys = {

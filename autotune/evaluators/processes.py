@@ -67,7 +67,7 @@ def end(token: str, *, there_before: frozenset[str], numbers: AbstractSet[int] =
             them may be left.
     """
     victims = _others(token)
-    named = {name for name in shared_memory() - there_before if numbers & _numbers_in(name)}
+    named = {name for name in shared_memory() - there_before if _is_segment(name) and numbers & _numbers_in(name)}
     if not victims:
         _unlink(named)
         return
@@ -94,7 +94,13 @@ def _has_mark(process: psutil.Process, token: str) -> bool:
 
 
 def _numbers_in(name: str) -> set[int]:
-    return {int(digits) for digits in re.findall(r"[0-9]{1,10}", name)}
+    """Return the numbers that are whole words of a name: 57 in torch_57_1_2, none in psm_57ab91cd."""
+    return {int(word) for word in re.split(r"[-_]", name) if re.fullmatch(r"[0-9]{1,10}", word)}
+
+
+def _is_segment(name: str) -> bool:
+    """Say whether a name may be a segment's: one with a suffix (tokens.bin) is a file of data that somebody keeps."""
+    return "/" not in name and "." not in name.removeprefix("sem.")
 
 
 def _is_cleaner(process: psutil.Process) -> bool:
@@ -124,7 +130,7 @@ def _segments(processes: Iterable[psutil.Process]) -> set[str]:
             continue
         paths = {line.split(maxsplit=5)[-1] for line in lines if prefix in line}
         names |= {path.removeprefix(prefix) for path in paths if path.startswith(prefix) and "(deleted)" not in path}
-    return {name for name in names if "/" not in name}
+    return {name for name in names if _is_segment(name)}
 
 
 def _unlink(names: set[str]) -> None:

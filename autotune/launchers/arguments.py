@@ -49,6 +49,20 @@ _ONLY_TRAINING_ARGUMENTS = frozenset(
 )
 """Names of TrainingArguments that plain argparse scripts, the *_no_trainer.py ones among them, don't have."""
 
+_BESIDE_CONFIG = frozenset(
+    {
+        "gradient_accumulation_steps",
+        "gradient_checkpointing",
+        "learning_rate",
+        "max_steps",
+        "num_train_epochs",
+        "output_dir",
+        "per_device_train_batch_size",
+        "use_cpu",
+    }
+)
+"""Further names of TrainingArguments, which other scripts have too: with `--deepspeed PATH` they tell."""
+
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _SWITCH_TEXTS = frozenset({"true", "false"})
 
@@ -81,13 +95,11 @@ def settings(words: Sequence[str], start: int) -> dict[str, Argument]:
 
 def is_hugging_face(words: Sequence[str], start: int) -> bool:
     """Whether the script's arguments look like TrainingArguments."""
-    for argument in _arguments(words, start):
-        name = name_of(argument.flag)
-        if name in _ONLY_TRAINING_ARGUMENTS or (name == "deepspeed" and _is_path(argument.text)):
-            return True
-        if name in ("bf16", "fp16", "gradient_checkpointing") and not argument.is_bare:
-            return True
-    return False
+    given = {name_of(argument.flag): argument for argument in _arguments(words, start)}
+    takes_config = "deepspeed" in given and _is_path(given["deepspeed"].text)
+    if given.keys() & _ONLY_TRAINING_ARGUMENTS or (takes_config and given.keys() & _BESIDE_CONFIG):
+        return True
+    return any(name in given and not given[name].is_bare for name in ("bf16", "fp16", "gradient_checkpointing"))
 
 
 def find(words: Sequence[str], start: int, flag: str) -> Argument | None:

@@ -113,7 +113,7 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
         )
     if reference is not None and summary.objective.beta > 0 and reference.convergence_ratio is None:
         cautions.append(
-            "The reference did not learn in the time of a trial (its held-out loss did not fall), so convergence "
+            "The reference did not learn in the time of a trial (its loss did not fall), so convergence "
             "counts 0 for every trial. A longer budget, or a better starting learning rate, makes R whole."
         )
     best = summary.best

@@ -62,7 +62,9 @@ class RankProcess:
         for stale in (STAGE_FILE, RESULT_FILE):
             (self._directory / stale).unlink(missing_ok=True)
         for name, text in command.files.items():
-            (self._directory / name).write_text(text)
+            path = self._directory / name
+            path.touch(mode=0o600)  # a command's environment may hold a password
+            path.write_text(text)
         self._token = uuid.uuid4().hex
         self._memory_limit_bytes = command.memory_limit_bytes
         self._memory_exceeded_bytes = None

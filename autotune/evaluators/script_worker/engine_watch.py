@@ -25,12 +25,16 @@ from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.memory import PeakMemory
 from autotune.evaluators.script_files import ENGINE_FILE, STEPS_FILE, EngineRecord, ScriptAssignment, StepRecord
 from autotune.evaluators.script_worker import sent_config
+from autotune.evaluators.script_worker.micro_steps import MicroSteps
 from autotune.evaluators.script_worker.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
 from autotune.evaluators.script_worker.progress import Progress
 from autotune.evaluators.step_times import STAGE_3_WARMUP_STEPS
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import FailureKind, Stage
 
+_SHIELDED: list[bool] = []
+"""Not empty while an engine that is not watched goes backward."""
+_TOKEN_TYPES = (torch.int64, torch.int32, torch.uint8)
 VERSIONS = ("torch", "deepspeed", "transformers", "accelerate", "peft")
 
 
@@ -63,6 +67,20 @@ def watch(engine: Any, *, assignment: ScriptAssignment, folder: Path, probe: Lis
     EngineWatch(engine, assignment=assignment, record=record, steps=folder / STEPS_FILE, probe=probe).begin()
 
 
+def shield(engine: Any) -> None:
+    """Keep the backward of another engine than the watched one from being taken for the script's `loss.backward()`."""
+    backward = engine.backward
+
+    def shielded(*arguments: Any, **named: Any) -> Any:
+        _SHIELDED.append(True)
+        try:
+            return backward(*arguments, **named)
+        finally:
+            _SHIELDED.pop()
+
+    engine.backward = shielded
+
+
 class EngineWatch:
     """Wraps the engine's forward, backward, step and train_batch, each on this engine alone."""
 
@@ -81,11 +99,7 @@ class EngineWatch:
         self._stage = Stage.INITIALIZE
         self._step_began_s = 0.0
         self._inside_backward = False
-        self._open_forwards = 0
-        self._losses: list[tuple[Any, bool]] = []
-        """(loss, whether it is one of those that add up to the step's loss) of each micro-step."""
-        self._samples: list[int] = []
-        self._tokens = 0
+        self._micro_steps = MicroSteps()
 
     def begin(self) -> None:
         """Wrap the engine's methods."""
@@ -100,7 +114,7 @@ class EngineWatch:
         tensor_backward: Callable[..., Any] = torch.Tensor.backward
 
         def backward(tensor: Any, *arguments: Any, **named: Any) -> Any:
-            if self._inside_backward or self._open_forwards == 0 or tensor.numel() != 1:
+            if self._inside_backward or _SHIELDED or not self._micro_steps.awaits_backward or tensor.numel() != 1:
                 return tensor_backward(tensor, *arguments, **named)
             with self._backward(tensor, adds_up=False):
                 return tensor_backward(tensor, *arguments, **named)
@@ -131,9 +145,8 @@ class EngineWatch:
     def _backward(self, loss: Any, *, adds_up: bool) -> Iterator[None]:
         self._begin_first_step()  # where the script goes forward by engine.module
         self._inside_backward = True
-        self._open_forwards = 0
-        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-            self._losses.append((loss.detach(), adds_up))
+        is_number = isinstance(loss, torch.Tensor) and loss.numel() == 1
+        self._micro_steps.backward(loss.detach() if is_number else None, adds_up=adds_up)
         try:
             with self._phases.of(BACKWARD):
                 yield
@@ -145,6 +158,7 @@ class EngineWatch:
             before = self._engine.global_steps
             with self._phases.of(OPTIMIZER):
                 returned = step(*arguments, **named)
+            self._micro_steps.boundary()
             if self._engine.global_steps != before:
                 self._finish_step()
             return returned
@@ -155,7 +169,7 @@ class EngineWatch:
         def watched(*arguments: Any, **named: Any) -> Any:
             self._begin_first_step()
             loss = train_batch(*arguments, **named)
-            self._losses.append((torch.as_tensor(loss).detach(), True))
+            self._micro_steps.backward(torch.as_tensor(loss).detach(), adds_up=True)
             self._finish_step()
             return loss
 
@@ -168,18 +182,18 @@ class EngineWatch:
             self._step_began_s = time.perf_counter()
 
     def _count(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
-        self._open_forwards += 1
-        first = next(_tensors([*inputs, *named.values()]), None)
-        if first is not None and first.dim() > 0:
-            self._samples.append(int(first.shape[0]))
-            is_text = first.dim() == 2 and not first.is_floating_point()
-            self._tokens += first.numel() if is_text else 0
+        tensors = [tensor for tensor in _tensors([*inputs, *named.values()]) if tensor.dim() > 0]
+        text = next((tensor for tensor in tensors if tensor.dtype in _TOKEN_TYPES and tensor.dim() == 2), None)
+        self._micro_steps.forward(
+            samples=int(tensors[0].shape[0]) if tensors else None, tokens=text.numel() if text is not None else 0
+        )
 
     def _finish_step(self) -> None:
         if self._is_cuda:
             torch.cuda.synchronize()
         now_s = time.perf_counter()
-        loss = self._loss()
+        taken, engine = self._micro_steps.take(), self._record
+        loss, fed = taken.loss(), taken.fed(engine.micro_batch_size)
         phase_s = self._phases.take()
         record = StepRecord(
             time_s=now_s - self._step_began_s,
@@ -187,20 +201,19 @@ class EngineWatch:
             backward_s=phase_s[BACKWARD],
             optimizer_s=phase_s[OPTIMIZER],
             loss=loss if loss is None or math.isfinite(loss) else None,
-            samples=sum(self._samples) if self._samples and self._assignment.counts_samples else None,
-            tokens=self._tokens or None,
-            micro_steps=max(1, len(self._losses)),
+            samples=sum(fed) if fed and self._assignment.counts_samples else None,
+            tokens=taken.tokens or None,
+            micro_steps=taken.count(engine.accumulation_steps),
             skipped_steps=int(getattr(self._engine, "skipped_steps", 0)),
             peak_memory_bytes=self._memory.peak_bytes(),
         )
         try:
-            self._check(record, loss)
+            self._check(record, loss, fed)
         except TrialFailed as failed:
             _end(self._probe, failures.result_of(failed, stage=self._stage, initializing=False))
         self._write(record)
-        fed = self._record.train_batch_size if record.samples is None else record.samples * self._assignment.ranks
-        self._progress.add(record.time_s, samples=fed)
-        self._losses, self._samples, self._tokens = [], [], 0
+        whole = engine.train_batch_size if record.samples is None else record.samples * self._assignment.ranks
+        self._progress.add(record.time_s, samples=whole)
         if self._progress.steps == 1:
             self._enter(Stage.RUN)
         if self._progress.is_over:
@@ -217,14 +230,7 @@ class EngineWatch:
             )
             _end(self._probe, failures.result_of(failed, stage=self._stage, initializing=False))
 
-    def _loss(self) -> float | None:
-        """Return the step's loss: the mean over its micro-steps, or their sum where the script divided it already."""
-        if not self._losses:
-            return None
-        values = [float(loss) for loss, _ in self._losses]
-        return sum(values) if self._losses[0][1] else sum(values) / len(values)
-
-    def _check(self, record: StepRecord, loss: float | None) -> None:
+    def _check(self, record: StepRecord, loss: float | None, fed: Sequence[int]) -> None:
         """Refuse a step that would be filed under a configuration it wasn't trained with, or that went astray."""
         step = self._progress.steps + 1
         if loss is not None and not math.isfinite(loss):
@@ -236,9 +242,9 @@ class EngineWatch:
         if step > 1:
             return
         if record.samples is not None and MICRO_BATCH in self._assignment.searched:
-            fed = max(self._samples)
-            _compare(MICRO_BATCH, fed=fed, engine=self._record.micro_batch_size, what=f"micro-batches of {fed}")
-        if self._losses and ACCUMULATION in self._assignment.searched:
+            most = max(fed)
+            _compare(MICRO_BATCH, fed=most, engine=self._record.micro_batch_size, what=f"micro-batches of {most}")
+        if ACCUMULATION in self._assignment.searched:
             what = f"{record.micro_steps} micro-batches for each optimizer step"
             _compare(ACCUMULATION, fed=record.micro_steps, engine=self._record.accumulation_steps, what=what)
 

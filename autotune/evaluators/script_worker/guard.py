@@ -33,6 +33,8 @@ from autotune.trials import Failure, FailureKind, Outcome, Stage
 
 OTHERS_GRACE_S = 5.0
 """Once one rank has spent its budget, the others have this long to end the same step."""
+SET_BY_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What a scheduler that started autotune may have set is about autotune's own process, not about the trial's ranks."""
 ON_PATH = Path(__file__).parent / "on_path"
 PACKAGE = Path(__file__).parents[2]
 
@@ -130,7 +132,8 @@ class Guard:
         )
 
     def _environment(self) -> Mapping[str, str]:
-        environment = {**os.environ, **self._assignment.environment}
+        inherited = {name: value for name, value in os.environ.items() if name not in SET_BY_LAUNCHERS}
+        environment = {**inherited, **self._assignment.environment}
         environment[DIRECTORY_VARIABLE] = str(self._directory)
         environment[PACKAGE_VARIABLE] = str(PACKAGE)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ON_PATH), environment.get("PYTHONPATH")]))

@@ -71,13 +71,19 @@ class Probe:
         self._delivered = False
         self._is_watching = False
 
-    def claim(self, rank: int) -> None:
-        """Say that this process is a rank, unless another living process said so (this one is its child then)."""
+    def claim(self, rank: int, *, joins: bool = False) -> None:
+        """Say that this process is a rank, unless another living process said so (this one is its child then).
+
+        Args:
+            rank: which, as the environment says or the process group.
+            joins: whether it has joined the process group. Then it is the rank, whoever had the same environment
+                before: a launcher, or a wrapper that started it.
+        """
         if self._reporter is not None or not 0 <= rank < self.assignment.ranks:
             return
         folder = self._directory / rank_folder(rank)
         folder.mkdir(exist_ok=True)
-        if _claimed(folder / PID_FILE):
+        if _claimed(folder / PID_FILE, joins=joins):
             self._reporter = Reporter(folder)
             self._reporter.enter(self._stage)
 
@@ -101,7 +107,7 @@ class Probe:
         def init_process_group(*arguments: Any, **named: Any) -> Any:
             self.enter(Stage.RENDEZVOUS)
             joined = join(*arguments, **named)
-            self.claim(distributed.get_rank())
+            self.claim(distributed.get_rank(), joins=True)
             self._check_ranks(distributed.get_world_size())
             self.enter(Stage.INITIALIZE)
             return joined
@@ -156,7 +162,11 @@ class Probe:
     def _watch_engine(self, engine: Any) -> None:
         from autotune.evaluators.script_worker import engine_watch
 
-        if self._reporter is None or self._is_watching or not engine_watch.trains(engine):
+        if self._reporter is None or not engine_watch.trains(engine):
+            return
+        if self._is_watching:
+            engine_watch.shield(engine)
+            sys.stderr.write("[autotune] the script has several engines that train; the first one is measured\n")
             return
         self._is_watching = True
         engine_watch.watch(engine, assignment=self.assignment, folder=self._reporter.directory, probe=self)
@@ -176,25 +186,33 @@ def _after(loader: Any, callback: Callable[[ModuleType], None]) -> None:
     loader.exec_module = exec_module
 
 
-def _claimed(path: Path) -> bool:
-    """Take the file for this process; return False where a living process has it."""
-    for _ in range(2):
-        try:
-            with path.open("x") as file:
-                file.write(str(os.getpid()))
-        except FileExistsError:
-            if _is_alive(path.read_text()):
-                return False
-            path.unlink(missing_ok=True)
-        else:
-            return True
-    return False
-
-
-def _is_alive(pid: str) -> bool:
+def _claimed(path: Path, *, joins: bool) -> bool:
+    """Take the file for this process, whole at once; return False where a living process has it and we don't join."""
+    own = path.with_name(f"{path.name}.{os.getpid()}")
+    own.write_text(str(os.getpid()))
     try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
+        for _ in range(2):
+            if joins:
+                own.replace(path)
+                return True
+            try:
+                os.link(own, path)
+            except FileExistsError:
+                if _is_alive(path):
+                    return False
+                path.unlink(missing_ok=True)
+            else:
+                return True
+        return False
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def _is_alive(path: Path) -> bool:
+    """Say whether the process that a file names lives."""
+    try:
+        os.kill(int(path.read_text()), 0)
+    except (ValueError, ProcessLookupError, FileNotFoundError):
         return False
     except PermissionError:
         return True

@@ -57,8 +57,7 @@ class RankWatch:
 
     def poll(self) -> RankReport:
         launcher_exit_code = self._launcher()
-        if self._end is None or self._end.at_s is not None:
-            self._find()
+        self._find()
         running, exit_code = launcher_exit_code is None, launcher_exit_code
         if self._end is not None:
             if self._end.at_s is None and self._memory_limit_bytes is not None:
@@ -74,7 +73,7 @@ class RankWatch:
         )
 
     def _find(self) -> None:
-        """Look for the process, and for one that took a dead one's place."""
+        """Look for the process, and for one that took its place: a rank that a wrapper started."""
         text = read(self.folder / PID_FILE)
         if not text or int(text) == self._pid:
             return

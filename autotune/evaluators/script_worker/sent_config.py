@@ -49,8 +49,9 @@ def compare(config: Mapping[str, Any], runs: Mapping[str, Any], assignment: Scri
     differences: list[str] = []
     for key, want in wanted.items():
         values = [reached.get(key, _MISSING), *([runs[key]] if key in runs else [])]
-        got = next((each for each in values if not same(want, each)), None)
-        if got is not None and not (key not in assignment.searched and _SET_BY_ACCELERATE.get(key) == got):
+        others = [each for each in values if not same(want, each)]
+        if others and not (key not in assignment.searched and _SET_BY_ACCELERATE.get(key) == others[0]):
+            got = others[0]
             text = f"{key} (sent {want!r}, the engine runs {got if got == _MISSING else repr(got)})"
             (overridden if key in assignment.searched else differences).append(text)
     if overridden:
