@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from autotune import command as commands
@@ -98,6 +99,21 @@ def check_starts(command: CommandTemplate, config: Mapping[str, Any], *, auto: C
                 f"workload.command: {{{name}}} has no value to start at: write {{{name}=VALUE}} with what your own "
                 "command passes today"
             )
+
+
+def check_script(command: CommandTemplate, *, directory: str) -> None:
+    """Refuse a command whose script is not there.
+
+    Raises:
+        CampaignError: naming the script and the folder.
+    """
+    index = launchers.recognise(command.words, directory=directory).script_index
+    script = command.words[index] if index is not None else ""
+    if script.endswith(".py") and "{" not in script and not (Path(directory) / script).is_file():
+        raise CampaignError(
+            f"workload.command: got {script}; there is no such file in {directory}, where the command runs; mend the "
+            "path, or set workload.directory"
+        )
 
 
 def _training_arguments(config: Mapping[str, Any]) -> dict[str, Value]:

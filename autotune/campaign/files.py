@@ -35,6 +35,10 @@ def load(path: Path | str, overrides: Sequence[str] = (), *, command: Sequence[s
     try:
         text = path.read_text(encoding="utf-8")
         data = from_yaml(text)
+    except FileNotFoundError as error:
+        raise CampaignError(
+            f"there is no campaign file {path}; `autotune init -- COMMAND...` writes one from your training command"
+        ) from error
     except (OSError, ValueError) as error:
         raise CampaignError(f"can't read the campaign file {path}: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:

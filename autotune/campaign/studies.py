@@ -177,6 +177,8 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
         said = script_settings_of(config_file.without_auto(ds_config_of(campaign))[0])
         command.check({*commands.GIVEN, *said, *auto, *decided, *schema.dotted_keys()})
         scripts.check_starts(command, config, auto=auto)
+        if campaign.ray_address is None:
+            scripts.check_script(command, directory=directory_of(campaign))
         return ScriptEvaluator(
             command=command,
             directory=directory_of(campaign),

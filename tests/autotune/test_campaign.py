@@ -104,7 +104,7 @@ def test_a_study_needs_a_name_that_a_folder_can_have(write, tmp_path, name):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(CampaignError, match=r"can't read the campaign file .*none.yaml"):
+    with pytest.raises(CampaignError, match=r"there is no campaign file .*none.yaml; `autotune init"):
         campaigns.load(tmp_path / "none.yaml")
     (tmp_path / "c.yaml").write_text("ds_config: gone.json")
     with pytest.raises(ConfigError, match=r"can't read .*gone.json"):
@@ -194,4 +194,41 @@ def test_a_study_moves_to_another_cluster(write, tmp_path):
     simulated = campaigns.create(campaigns.load(write()), storage, name="simulated")
     with pytest.raises(CampaignError, match="trials run inline"):
         campaigns.move_to(simulated, "head:6379")
+    storage.close()
+
+
+SCRIPT = ["torchrun", "--nproc_per_node", "4", "train.py", "--ds", "{config}"]
+
+
+def test_a_command_line_names_the_ranks_whatever_the_file_says(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    campaign = campaigns.load(write(), command=SCRIPT)
+    assert campaigns.hardware_of(campaign).ranks == 4
+    assert campaign.workload.directory == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["{train_batch_sise=16}"], "{train_batch_sise} is no placeholder here; did you mean {train_batch_size}"),
+        (["{train_micro_batch_size_per_gpus=4}"], "did you mean {train_micro_batch_size_per_gpu}"),
+        ([], r"got train.py; there is no such file in .*, where the command runs"),
+    ],
+)
+def test_a_command_that_can_not_run_is_refused_before_the_first_trial(write, tmp_path, monkeypatch, words, complaint):
+    monkeypatch.chdir(tmp_path)
+    campaign = campaigns.load(write(TEXT.replace("simulated", "deepspeed")), command=[*SCRIPT, *words])
+    storage = storages.connect(f"sqlite:///{tmp_path}/c.db")
+    with pytest.raises(CampaignError, match=complaint):
+        campaigns.create(campaign, storage, name="c")
+    assert storage.names() == []
+    storage.close()
+
+
+@pytest.mark.parametrize("levels", [[1], [1, 2], [0]])
+def test_a_narrowed_stage_is_prepared_for(write, tmp_path, levels):
+    campaign = campaigns.load(write(f"{TEXT}space: {{narrow: {{zero_optimization.stage: {levels}}}}}\n"))
+    storage = storages.connect(f"sqlite:///{tmp_path}/c.db")
+    with campaigns.study(campaigns.create(campaign, storage, name="c")) as study:
+        assert study.measure_baseline() is not None
     storage.close()

@@ -112,3 +112,17 @@ def test_where_nothing_is_left_it_takes_a_moment(token):
     began_s = time.monotonic()
     processes.end(token, there_before=processes.shared_memory())
     assert time.monotonic() - began_s < 1.0
+
+
+def test_data_that_others_keep_in_shared_memory_stays(token):
+    number = 4_000_000 + os.getpid()
+    names = (f"run-{number}-tokens.bin", f"psm_{number}ab91cd")
+    paths = [processes.SHARED_MEMORY / name for name in names]
+    for path in paths:
+        path.write_bytes(b"x")
+    try:
+        processes.end(token, there_before=frozenset(), numbers={number})
+        assert all(path.exists() for path in paths)
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)

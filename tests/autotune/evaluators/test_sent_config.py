@@ -81,3 +81,11 @@ def test_a_rate_that_a_schedule_changes_is_compared_as_it_was_given():
     assert compared.effective[RATE] == 1e-3
     with pytest.raises(TrialFailed, match=RATE):
         compare(config, {**RUNS, RATE: 0.0}, assignment({RATE: 1e-3}, RATE))
+
+
+def test_a_searched_key_that_the_script_sets_to_null_is_named():
+    config = {"train_micro_batch_size_per_gpu": None, "train_batch_size": 16}
+    sent = {"train_micro_batch_size_per_gpu": 4}
+    with pytest.raises(TrialFailed, match=r"train_micro_batch_size_per_gpu .sent 4, the engine runs None") as caught:
+        compare(config, RUNS, assignment(sent, "train_micro_batch_size_per_gpu"))
+    assert caught.value.kind is FailureKind.INVALID_CONFIG

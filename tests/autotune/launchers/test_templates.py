@@ -24,8 +24,8 @@ MICRO = "train_micro_batch_size_per_gpu"
             "deepspeed --master_port={port} t.py --deepspeed_config={config} --lr={optimizer.params.lr=1e-3} --bf16",
         ),
         (
-            "deepspeed t.py --deepspeed ds.json --output_dir o --bf16 --lr 1",
-            "deepspeed t.py --deepspeed {config} --output_dir o --bf16={bf16.enabled=true} --lr {optimizer.params.lr=1}",
+            "deepspeed t.py --deepspeed ds.json --use_cpu --bf16 --lr 1",
+            "deepspeed t.py --deepspeed {config} --use_cpu --bf16={bf16.enabled=true} --lr {optimizer.params.lr=1}",
         ),
         (
             "torchrun --rdzv-endpoint localhost:29400 t.py --batch_size 4",
