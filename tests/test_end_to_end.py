@@ -59,7 +59,7 @@ def trials(folder):
 
 
 def test_a_campaign_killed_in_its_third_trial_is_resumed(folder):
-    short = ["--set", "budget.seconds=1", "--set", "space.narrow.gradient_accumulation_steps=[1, 2]"]
+    short = ["--set", "budget.seconds=1", "--set", "space.narrow.gradient_accumulation_steps=[1, 4]"]
     arguments = ["launch", str(CAMPAIGN), "--study", "real", "--trials", "4", *short]
     environment = os.environ | {"AUTOTUNE_STORAGE": f"sqlite:///{folder}/autotune.db"}
     launched = subprocess.Popen(
