@@ -99,7 +99,7 @@ def test_no_successful_trial_is_told_by_the_exit_code(cli, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere.yaml",), "can't read the campaign file nowhere.yaml"),
+        (("nowhere.yaml",), "there is no campaign file nowhere.yaml"),
         (("c.yaml", "--searcher", "tpy"), "searcher: got 'tpy'; did you mean tpe?"),
         (("c.yaml", "--searcher", "nothing.here:Searcher"), "can't import 'nothing.here:Searcher'"),
         (("c.yaml", "--searcher", "json:decoder"), "must be a class or a function"),
