@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autotune.launchers.launch import Argument, ConfigArgument
 from autotune.launchers.options import name_of
+from autotune.space import ACCUMULATION, LEARNING_RATE, MICRO_BATCH
 
-MICRO_BATCH = "train_micro_batch_size_per_gpu"
-ACCUMULATION = "gradient_accumulation_steps"
-LEARNING_RATE = "optimizer.params.lr"
 BF16, FP16 = "bf16.enabled", "fp16.enabled"
 CHECKPOINTING = "activation_checkpointing"
 

@@ -11,6 +11,7 @@ from autotune.launchers import arguments
 from autotune.launchers.launch import Argument, Launch, LaunchKind
 from autotune.launchers.options import name_of
 from autotune.launchers.recognition import recognise
+from autotune.space import LEARNING_RATE
 from autotune.trials import Value
 
 _NAMED = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*(=[^{}]*)?\}")
@@ -26,7 +27,7 @@ _SETTLES_PORT = frozenset({"main_process_port", "master_port", "rdzv_backend", "
 """Options by which a user has seen to the port, or has torchrun find one."""
 
 _LEAVES: Mapping[str, str] = {
-    "lr": arguments.LEARNING_RATE,
+    "lr": LEARNING_RATE,
     "stage": "zero_optimization.stage",
     "overlap_comm": "zero_optimization.overlap_comm",
     "reduce_bucket_size": "zero_optimization.reduce_bucket_size",

@@ -14,13 +14,13 @@ from typing import Any
 from autotune import ds_config as config_file
 from autotune.consumer import Consumer
 from autotune.ds_config import hugging_face, notation
+from autotune.ds_config.building import BATCH_TRIPLE
 from autotune.errors import ConfigError
 from autotune.report.summary import StudySummary
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Measurement, Trial, Value
 
 _TRAIN_BATCH = "train_batch_size"
-_BATCH = (_TRAIN_BATCH, MICRO_BATCH, ACCUMULATION)
 _SCHEDULE = "scheduler.params"
 _PEAKS = ("scheduler.params.warmup_max_lr", "scheduler.params.cycle_max_lr")
 
@@ -49,7 +49,7 @@ def rendition(summary: StudySummary, trial: Trial, consumer: Consumer) -> Rendit
         return _for_hugging_face(summary, trial, config, auto=auto, unknown=unknown, overlaid=overlaid)
     if consumer is Consumer.ACCELERATE:
         return _for_accelerate(summary, config, unknown=unknown, overlaid=overlaid)
-    _leave_out(config, _BATCH, but=_batch_keys_needed(summary, trial, overlaid))
+    _leave_out(config, BATCH_TRIPLE, but=_batch_keys_needed(summary, trial, overlaid))
     return Rendition(
         config=_in_order(config, summary),
         notation=notation.without(summary.ds_config_notation, overlaid),
@@ -100,7 +100,7 @@ def _for_hugging_face(
     dropped = tuple(key for key in unknown if key not in hugging_face.FLAGS and key not in hugging_face.FILLED)
     return Rendition(
         config=_in_order(config, summary),
-        notation=notation.without(summary.ds_config_notation, {*overlaid, *_BATCH, _SCHEDULE}),
+        notation=notation.without(summary.ds_config_notation, {*overlaid, *BATCH_TRIPLE, _SCHEDULE}),
         flags=flags,
         notes=(*notes, *_left_out(dropped)),
     )
@@ -128,7 +128,7 @@ def _for_accelerate(
     notes = (batch, optimizer, trainer) if config.get("optimizer") else (batch, trainer)
     return Rendition(
         config=_in_order(config, summary),
-        notation=notation.without(summary.ds_config_notation, {*overlaid, *_BATCH, _SCHEDULE}),
+        notation=notation.without(summary.ds_config_notation, {*overlaid, *BATCH_TRIPLE, _SCHEDULE}),
         launch={
             "compute_environment": "LOCAL_MACHINE",
             "distributed_type": "DEEPSPEED",
@@ -179,7 +179,7 @@ def _with_known(trial: Trial, auto: tuple[str, ...]) -> tuple[dict[str, Any], tu
         is_gone = bool(above) and not isinstance(config_file.get(config, above), dict)  # the search took its block out
         has_value = config_file.get(config, dotted) is not None
         # The batch triple was made whole for DeepSpeed's sake; a script that fills it in may have filled in another.
-        if is_gone or (has_value and dotted not in _BATCH):
+        if is_gone or (has_value and dotted not in BATCH_TRIPLE):
             continue
         value = _known(trial.measurement, dotted)
         if value is not None:
@@ -204,7 +204,7 @@ def _batch_keys_needed(summary: StudySummary, trial: Trial, overlaid: frozenset[
     deepspeed/runtime/config.py). A `train_batch_size` that the user did not write is left out: it would tie the file to
     the number of ranks.
     """
-    kept = {name for name in _BATCH if name in summary.ds_config or (name in overlaid and name != _TRAIN_BATCH)}
+    kept = {name for name in BATCH_TRIPLE if name in summary.ds_config or (name in overlaid and name != _TRAIN_BATCH)}
     for name in (MICRO_BATCH, ACCUMULATION):
         if not _derives(trial, kept, ranks=summary.hardware.ranks):
             kept.add(name)
@@ -219,7 +219,7 @@ def _derives(trial: Trial, names: set[str], *, ranks: int) -> bool:
         whole = config_file.complete(given, world_size=ranks)
     except ConfigError:
         return False
-    return all(whole[name] == trial.ds_config[name] for name in _BATCH)
+    return all(whole[name] == trial.ds_config[name] for name in BATCH_TRIPLE)
 
 
 def _leave_out(config: dict[str, Any], names: tuple[str, ...], *, but: set[str]) -> None:

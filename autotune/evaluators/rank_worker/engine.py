@@ -9,6 +9,7 @@ from typing import Any
 import deepspeed
 import hjson
 
+from autotune.dotted import get
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.evaluators.rank_worker.sameness import same
@@ -111,7 +112,7 @@ def check_as_sent(ds_config: Mapping[str, Any], effective: Mapping[str, Any]) ->
     """
     differing = []
     for key, got in effective.items():
-        sent = _sent(ds_config, key)
+        sent = get(ds_config, key)
         warming_up = key == LEARNING_RATE and effective["scheduler.type"] is not None
         if sent is not None and sent != "auto" and not warming_up and not same(sent, got):
             differing.append(f"{key}: sent {sent!r}, the engine runs {got!r}")
@@ -121,10 +122,3 @@ def check_as_sent(ds_config: Mapping[str, Any], effective: Mapping[str, Any]) ->
             f"DeepSpeed runs something else than it was asked to: {'; '.join(differing)}. "
             "Send what it runs, or leave the key out",
         )
-
-
-def _sent(ds_config: Mapping[str, Any], dotted_key: str) -> Any:
-    value: Any = ds_config
-    for part in dotted_key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
