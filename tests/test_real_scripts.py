@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,8 @@ def test_a_plain_loop_under_deepspeed_launcher_with_what_the_file_says(tmp_path)
 def test_a_script_that_logs_error_and_ends_by_itself_as_one_process_without_a_rank(tmp_path, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
+    # `python` is whatever the user's PATH says: here as in an activated environment.
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     words = ["python", "logs_error.py", "--deepspeed_config", "plain_loop.json", *LOOP, "--max_steps", "5"]
     measured = trial(tmp_path, words, "plain_loop.json", {MICRO: 4}, steps=50)
     check(measured, micro=4, accumulation=2, ranks=1)
