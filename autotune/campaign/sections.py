@@ -152,6 +152,9 @@ class Campaign(_Section):
     """Of the searcher and of the trials; NumPy's generators take no larger one."""
     evaluator: Literal["deepspeed", "simulated", "recorded"] = "deepspeed"
     """How a trial is measured: real DeepSpeed training, a made-up formula, or a replay of recorded trials."""
+    execution: Literal["warm", "cold"] | None = None
+    """How a function's trials start: 'warm', the default, as forks of a process that has loaded torch, DeepSpeed and
+    the data already; 'cold' as processes of their own. A command's are always cold."""
     runner: Literal["ray", "local", "inline"] | None = None
     """Where trials run. By default Ray for real trials, inline for the others."""
     ray_address: str | None = None
@@ -165,6 +168,15 @@ class Campaign(_Section):
     """Where the logs of trials go."""
     folder: str = "."
     """Folder that relative paths count from, and that workload modules are found in; the file's own by default."""
+
+
+    @model_validator(mode="after")
+    def _commands_start_cold(self) -> Self:
+        if self.execution == "warm" and self.workload.command is not None:
+            raise CampaignError(
+                "execution: got warm with workload.command; a command starts its own processes, so leave execution out"
+            )
+        return self
 
 
 def parse(data: Mapping[str, Any], *, where: str) -> Campaign:

@@ -200,6 +200,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
         ),
         ranks=hardware.ranks,
         device=device,
+        execution=campaign.execution or "warm",
         run_directory=str(run_directory(campaign, study_name)),
         deadlines=_deadlines(campaign),
         memory_limit_bytes=campaign.hardware.memory_limit_bytes,

@@ -16,6 +16,7 @@ from autotune.trials import Failure, FailureKind, Outcome, Stage, TrialRequest
 ADDRESS_ATTEMPTS = 3
 DELIVERED_GRACE_S = 2.0
 """A process that delivered its result has this long to leave by itself."""
+LEAVING_POLL_S = 0.02
 CLEANUP = "cleanup"
 ENDED_FROM_HERE = (FailureKind.TIMEOUT, FailureKind.CANCELLED)
 """Kinds of failure that this process decides on, whatever the other side still says."""
@@ -106,5 +107,6 @@ def _start(hosts: Sequence[RankHost], commands: Sequence[RankCommand]) -> Verdic
 
 def _let_leave(hosts: Sequence[RankHost]) -> None:
     deadline_s = time.monotonic() + DELIVERED_GRACE_S
-    while time.monotonic() < deadline_s and any(host.poll().running for host in hosts):
-        time.sleep(0.02)
+    for host in hosts:
+        while host.poll().running and time.monotonic() < deadline_s:
+            host.poll(LEAVING_POLL_S)

@@ -1,4 +1,4 @@
-"""The DeepSpeed evaluator: one configuration measured by a short real training run, one cold process per rank."""
+"""The DeepSpeed evaluator: one configuration measured by a short real training run, one process per rank."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, folder_
 from autotune.trials import Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
 
+RANK_WORKER = "autotune.evaluators.rank_worker"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeedEvaluator:
@@ -31,6 +33,9 @@ class DeepSpeedEvaluator:
     device: Literal["cpu", "cuda"] = "cpu"
     run_directory: str
     """Each rank's files and log go to `<run_directory>/trial-<number>/rank<i>`, on the node where it runs."""
+    execution: Literal["warm", "cold"] = "cold"
+    """'warm': each rank is a fork of a server that has loaded everything, ready in milliseconds; 'cold': a process that
+    starts from nothing. What runs in them is the same."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     memory_limit_bytes: int | None = None
     """Resident size per rank; above it the trial is OUT_OF_MEMORY. None: only the machine's own limit."""
@@ -75,7 +80,8 @@ class DeepSpeedEvaluator:
         directory = Path(self.run_directory).absolute() / folder_name(request) / f"rank{rank}"
         return RankCommand(
             rank=rank,
-            argv=("-P", "-m", "autotune.evaluators.rank_worker"),
+            argv=("-P", "-m", RANK_WORKER),
+            fork_of=("-P", "-m", f"{RANK_WORKER}.fork_server") if self.execution == "warm" else None,
             environment=self._environment(rank=rank, address=address, port=port),
             directory=str(directory),
             files={REQUEST_FILE: assignment.to_text()},

@@ -57,7 +57,13 @@ def shared_memory() -> frozenset[str]:
         return frozenset()
 
 
-def end(token: str, *, there_before: frozenset[str], numbers: AbstractSet[int] = frozenset()) -> None:
+def end(
+    token: str,
+    *,
+    there_before: frozenset[str],
+    numbers: AbstractSet[int] = frozenset(),
+    spared: AbstractSet[int] = frozenset(),
+) -> None:
     """Kill every process that carries the mark and those below, except this one, and free their shared memory.
 
     Args:
@@ -65,8 +71,10 @@ def end(token: str, *, there_before: frozenset[str], numbers: AbstractSet[int] =
         there_before: names of segments that are not theirs: those of before the start.
         numbers: process numbers and ports that new segments of theirs have in their names, though nobody who mapped
             them may be left.
+        spared: process ids that live on though they carry the mark.
     """
-    victims = _others(token)
+    spared = spared | {os.getpid()}
+    victims = _others(token, spared)
     named = {name for name in shared_memory() - there_before if _is_segment(name) and numbers & _numbers_in(name)}
     if not victims:
         _unlink(named)
@@ -77,13 +85,13 @@ def end(token: str, *, there_before: frozenset[str], numbers: AbstractSet[int] =
     psutil.wait_procs(cleaners, timeout=CLEANER_GRACE_S)
     # Once more, and for whatever was started meanwhile.
     deadline_s = time.monotonic() + KILL_WAIT_S
-    while (left := _others(token)) and time.monotonic() < deadline_s:
+    while (left := _others(token, spared)) and time.monotonic() < deadline_s:
         _kill(left)
     _unlink(segments)
 
 
-def _others(token: str) -> list[psutil.Process]:
-    return [process for process in family(token) if process.pid != os.getpid()]
+def _others(token: str, spared: AbstractSet[int]) -> list[psutil.Process]:
+    return [process for process in family(token) if process.pid not in spared]
 
 
 def _has_mark(process: psutil.Process, token: str) -> bool:

@@ -24,6 +24,9 @@ class RankCommand:
     """Text files to write into `directory` before the start, by name."""
     memory_limit_bytes: int | None = None
     """Resident size above which the host kills the process; None: the machine's own limit."""
+    fork_of: tuple[str, ...] | None = None
+    """Arguments of a fork server that the host keeps, and forks the process from (see
+    `autotune.evaluators.rank_worker.fork_server`); None: a process of its own, by `argv`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +50,8 @@ class RankReport:
 class Watched(Protocol):
     """What can be asked how one rank does."""
 
-    def poll(self) -> RankReport:
-        """Say how the rank's process does; cheap."""
+    def poll(self, wait_s: float = 0.0) -> RankReport:
+        """Say how the rank's process does; cheap. A host waits up to `wait_s` until there is news."""
         ...
 
 

@@ -57,15 +57,18 @@ class Supervision:
         """Poll until a verdict is reached. The processes may still run then: the caller stops the hosts."""
         interval_s = FIRST_POLL_S
         self.progress(self._trial_stage)
+        reports: list[RankReport] = []
         while True:
-            reports = [host.poll() for host in self.hosts]
+            before, asked_s = reports, time.monotonic()
+            reports = [self.hosts[0].poll(interval_s if before else 0.0), *(host.poll() for host in self.hosts[1:])]
             now_s = time.monotonic()
             self._follow(reports, now_s)
             verdict = self._verdict(reports, now_s)
             if verdict is not None:
                 self._leave_stage(now_s)
                 return verdict
-            time.sleep(interval_s)
+            if reports == before:  # from hosts that don't wait themselves
+                time.sleep(max(0.0, interval_s - (now_s - asked_s)))
             interval_s = min(POLL_S, interval_s * 1.2)
 
     def _follow(self, reports: Sequence[RankReport], now_s: float) -> None:

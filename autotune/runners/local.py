@@ -37,6 +37,7 @@ class LocalRunner:
         self._evaluator = evaluator
         self._gpus_per_rank = gpus_per_rank
         self._pool = SlotPool(evaluator, on_stage=on_stage)
+        self._hosts: list[RankProcess] = []
 
     def open(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:
         """Prepare the evaluator and make the hosts of its ranks; nothing is reserved.
@@ -48,7 +49,8 @@ class LocalRunner:
         gpus = _gpus(ranks * each)
         self._evaluator.prepare(ds_configs, progress)
         shares = [",".join(gpus[rank * each : (rank + 1) * each]) for rank in range(ranks)]
-        self._pool.add([RankProcess(gpu=share or None) for share in shares])
+        self._hosts = [RankProcess(gpu=share or None) for share in shares]
+        self._pool.add(self._hosts)
 
     def submit(self, request: TrialRequest) -> None:
         """Start a trial.
@@ -65,6 +67,9 @@ class LocalRunner:
     def close(self, *, cancel: bool) -> None:
         """End the trial under way (`cancel`), or wait for it."""
         self._pool.close(cancel=cancel)
+        for host in self._hosts:
+            host.close()
+        self._hosts.clear()
 
 
 def _gpus(wanted: int) -> list[str]:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -16,10 +17,15 @@ from autotune.evaluators import processes
 from autotune.evaluators.protocol import RankCommand, RankReport
 from autotune.evaluators.rank_files import LOG_FILE, RESULT_FILE, STAGE_FILE
 from autotune.runners.bounded_log import BoundedLog
+from autotune.runners.fork_server import ForkedProcess, ForkServer
 from autotune.trials import Stage
 
 TERM_GRACE_S = 1.5
 KILL_WAIT_S = 5.0
+LOOK_S = 0.01
+"""How often `poll` looks for a change while it waits for one."""
+RENDEZVOUS_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT"})
+"""The variables of a rank's environment that differ from trial to trial."""
 _STAGES = {stage.value: stage for stage in Stage}
 
 
@@ -27,7 +33,8 @@ class RankProcess:
     """A `RankHost` on this machine.
 
     The child's standard input is a pipe that this process holds open: when this process dies, however it dies, the
-    child reads the end of its input and kills its own process group.
+    child reads the end of its input and kills its own process group. A command that names a fork server gets a fork of
+    it; the server stays for the next command.
     """
 
     def __init__(self, *, address: str = "127.0.0.1", threads: int | None = None, gpu: str | None = None) -> None:
@@ -41,7 +48,10 @@ class RankProcess:
         self.address = address
         self.threads = threads
         self.gpu = gpu
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._server: ForkServer | None = None
+        self._server_environment: dict[str, str] = {}
+        self._told: tuple[object, ...] = ()
         self._log: BoundedLog | None = None
         self._directory = Path()
         self._token = ""
@@ -65,27 +75,42 @@ class RankProcess:
             path = self._directory / name
             path.touch(mode=0o600)  # a command's environment may hold a password
             path.write_text(text)
-        self._token = uuid.uuid4().hex
         self._memory_limit_bytes = command.memory_limit_bytes
         self._memory_exceeded_bytes = None
         self._segments_before = processes.shared_memory()
-        self._process = subprocess.Popen(
-            [sys.executable, *command.argv],
-            cwd=self._directory,
-            env=self._environment(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        self._process = self._spawned(command) if command.fork_of is None else self._forked(command, command.fork_of)
+        assert self._process.stdout is not None  # noqa: S101 - asked for in both cases
         self._log = BoundedLog(self._process.stdout, self._directory / LOG_FILE)
 
-    def poll(self) -> RankReport:
+    def poll(self, wait_s: float = 0.0) -> RankReport:
         if self._process is None:
             return RankReport(running=False)
-        self._enforce_memory_limit(self._process)
-        exit_code = self._process.poll()
+        deadline_s = time.monotonic() + wait_s
+        report = self._report(self._process)
+        while _gist(report) == self._told and time.monotonic() < deadline_s:
+            time.sleep(LOOK_S)
+            report = self._report(self._process)
+        self._told = _gist(report)
+        return report
+
+    def stop(self) -> RankReport:
+        process, log = self._process, self._log
+        if process is None or log is None:
+            return RankReport(running=False)
+        if process.stdin is not None and not process.stdin.closed:
+            self._end(process)
+            process.stdin.close()
+            log.close()
+        return self.poll()
+
+    def close(self) -> None:
+        """End the process, and the fork server if there is one; idempotent."""
+        self.stop()
+        self._end_server()
+
+    def _report(self, process: subprocess.Popen[bytes] | ForkedProcess) -> RankReport:
+        self._enforce_memory_limit(process)
+        exit_code = process.poll()
         result = _read(self._directory / RESULT_FILE)  # after the exit code: nothing is written later
         told = exit_code is not None or result is not None
         return RankReport(
@@ -98,25 +123,60 @@ class RankProcess:
             memory_exceeded_bytes=self._memory_exceeded_bytes,
         )
 
-    def stop(self) -> RankReport:
-        process, log = self._process, self._log
-        if process is None or log is None:
-            return RankReport(running=False)
-        if process.stdin is not None and not process.stdin.closed:
-            self._end(process)
-            process.stdin.close()
-            log.close()
-        return self.poll()
+    def _spawned(self, command: RankCommand) -> subprocess.Popen[bytes]:
+        self._end_server()  # its memory is the trial's now
+        self._token = uuid.uuid4().hex
+        return subprocess.Popen(
+            [sys.executable, *command.argv],
+            cwd=self._directory,
+            env={**self._environment(command), processes.TOKEN_VARIABLE: self._token},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def _forked(self, command: RankCommand, argv: tuple[str, ...]) -> ForkedProcess:
+        lifeline, stdin = os.pipe()
+        stdout, output = os.pipe()
+        try:
+            server = self._server_for(command, argv, output)
+            server.ask(directory=self._directory, environment=command.environment, descriptors=(lifeline, output))
+        except OSError:
+            os.close(stdin)
+            os.close(stdout)
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(output)
+        return ForkedProcess(server, stdin=os.fdopen(stdin, "wb"), stdout=os.fdopen(stdout, "rb"))
+
+    def _server_for(self, command: RankCommand, argv: tuple[str, ...], output: int) -> ForkServer:
+        environment = self._environment(command)
+        lasting = {name: value for name, value in environment.items() if name not in RENDEZVOUS_VARIABLES}
+        server = self._server
+        if server is None or not server.is_alive or server.has_grown or self._server_environment != lasting:
+            self._end_server()
+            self._token = uuid.uuid4().hex
+            self._server_environment = lasting
+            marked = {**environment, processes.TOKEN_VARIABLE: self._token}
+            self._server = server = ForkServer(argv, marked, directory=self._directory, output=output)
+        return server
+
+    def _end_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
 
     def _environment(self, command: RankCommand) -> dict[str, str]:
-        environment = {**os.environ, **command.environment, processes.TOKEN_VARIABLE: self._token}
+        environment = {**os.environ, **command.environment}
         if self.gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpu
         ranks = int(command.environment.get("WORLD_SIZE", "1"))
         environment.setdefault("OMP_NUM_THREADS", str(self.threads or max(1, len(os.sched_getaffinity(0)) // ranks)))
         return environment
 
-    def _enforce_memory_limit(self, process: subprocess.Popen[bytes]) -> None:
+    def _enforce_memory_limit(self, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
         if self._memory_limit_bytes is None or process.returncode is not None:
             return
         try:
@@ -128,14 +188,20 @@ class RankProcess:
             _signal_group(process.pid, signal.SIGKILL)
             _wait(process, KILL_WAIT_S)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
+    def _end(self, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
         # Until it is waited for, the leader's process group can't be another's; afterwards only marks tell.
         if process.poll() is None:
             _signal_group(process.pid, signal.SIGTERM)
             if not _wait(process, TERM_GRACE_S):
                 _signal_group(process.pid, signal.SIGKILL)
                 _wait(process, KILL_WAIT_S)
-        processes.end(self._token, there_before=self._segments_before)
+        spared = {self._server.pid} if self._server is not None else set()
+        processes.end(self._token, there_before=self._segments_before, spared=spared)
+
+
+def _gist(report: RankReport) -> tuple[object, ...]:
+    """Return what a waiting caller waits for a change of."""
+    return report.running, report.stage, report.result is None
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:
@@ -145,7 +211,7 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
         return
 
 
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+def _wait(process: subprocess.Popen[bytes] | ForkedProcess, timeout_s: float) -> bool:
     try:
         process.wait(timeout=timeout_s)
     except subprocess.TimeoutExpired:

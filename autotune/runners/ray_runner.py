@@ -217,17 +217,17 @@ class RayHost:
         self._call_alive("start", command)
         self._last = RankReport(running=True)
 
-    def poll(self) -> RankReport:
-        return self._report("poll")
+    def poll(self, wait_s: float = 0.0) -> RankReport:
+        return self._report("poll", wait_s)
 
     def stop(self) -> RankReport:
         return self._report("stop")
 
-    def _report(self, method: str) -> RankReport:
+    def _report(self, method: str, *arguments: object) -> RankReport:
         actor = self._actor
         if actor is not None:
             try:
-                self._last = ray.get(getattr(actor, method).remote(), timeout=CALL_TIMEOUT_S)
+                self._last = ray.get(getattr(actor, method).remote(*arguments), timeout=CALL_TIMEOUT_S)
             except _LOST as error:
                 self._lose(error)
         return self._last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from autotune.evaluators.rank_files import RESULT_FILE, STAGE_FILE, RankResult
@@ -29,8 +28,5 @@ class Reporter:
 
     def _write(self, name: str, text: str) -> None:
         partial = self.directory / f"{name}.partial"
-        with partial.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        partial.write_text(text)
         partial.replace(self.directory / name)

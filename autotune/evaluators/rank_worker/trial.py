@@ -30,15 +30,23 @@ SEED_STRIDE = 1_000_003
 """Keeps the random streams of ranks (dropout) apart from one another and from those of neighbouring seeds."""
 
 
-def run_trial(assignment: RankAssignment, reporter: Reporter) -> Outcome | None:
-    """Run this rank's part; return the measurement on rank 0, None on the others."""
+def run_trial(
+    assignment: RankAssignment, reporter: Reporter, workload: TrainingWorkload | None = None
+) -> Outcome | None:
+    """Run this rank's part; return the measurement on rank 0, None on the others.
+
+    Args:
+        assignment: what to do.
+        reporter: hears the stages.
+        workload: what `build_workload` returned just before, in this process or in the one it was forked from.
+    """
     request = assignment.request
     device = "cpu" if assignment.device == "cpu" else f"cuda:{torch.cuda.current_device()}"
     group = ProcessGroup(rank=assignment.rank, world_size=assignment.world_size, device=device)
     reporter.enter(Stage.RENDEZVOUS)
     group.join(assignment.collective_timeout_s)
     reporter.enter(Stage.INITIALIZE)
-    training = _training(assignment, group, reporter)
+    training = _training(assignment, group, reporter, workload or build_workload(assignment, device))
     effective = engine.effective_config(training.engine, assignment.world_size)
     engine.check_as_sent(request.ds_config, effective)
     reporter.enter(Stage.FIRST_STEP)
@@ -55,10 +63,10 @@ def run_trial(assignment: RankAssignment, reporter: Reporter) -> Outcome | None:
     return _measured(training, schedule, memory, effective)
 
 
-def _training(assignment: RankAssignment, group: ProcessGroup, reporter: Reporter) -> Training:
+def _training(
+    assignment: RankAssignment, group: ProcessGroup, reporter: Reporter, workload: TrainingWorkload
+) -> Training:
     request = assignment.request
-    _seed(request.seed)
-    workload = _workload(assignment, group.device)
     if request.activation_checkpointing:
         checkpointing.switch_on(workload)
     built = engine.build(workload.model, request.ds_config, reporter)
@@ -134,7 +142,13 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
     return Outcome(measurement=measurement)
 
 
-def _workload(assignment: RankAssignment, device: str) -> TrainingWorkload:
+def build_workload(assignment: RankAssignment, device: str) -> TrainingWorkload:
+    """Seed the random generators and build the workload.
+
+    Raises:
+        WorkloadError: when its function returns something else, or a model that can't be trained.
+    """
+    _seed(assignment.request.seed)
     reference = assignment.workload
     module, _, name = reference.import_path.partition(":")
     function = getattr(importlib.import_module(module), name)

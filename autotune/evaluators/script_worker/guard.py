@@ -252,7 +252,7 @@ class _First:
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
-    def poll(self) -> RankReport:
+    def poll(self, wait_s: float = 0.0) -> RankReport:
         self._guard.look()
         report = self._guard.report(0)
         own = RankResult.from_text(report.result) if report.result else None
@@ -269,7 +269,7 @@ class _Other:
         self._guard = guard
         self._rank = rank
 
-    def poll(self) -> RankReport:
+    def poll(self, wait_s: float = 0.0) -> RankReport:
         return self._guard.report(self._rank)
 
 

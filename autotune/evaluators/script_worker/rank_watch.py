@@ -55,7 +55,7 @@ class RankWatch:
         """Of the rank's process, the last one that showed."""
         return self._pid
 
-    def poll(self) -> RankReport:
+    def poll(self, wait_s: float = 0.0) -> RankReport:
         launcher_exit_code = self._launcher()
         self._find()
         running, exit_code = launcher_exit_code is None, launcher_exit_code

@@ -29,7 +29,7 @@ class Scripted:
         if self.error is not None:
             raise self.error
 
-    def poll(self):
+    def poll(self, wait_s=0.0):
         return self.report
 
     def stop(self):

@@ -37,7 +37,7 @@ class Scripted:
     def __init__(self, *reports):
         self.reports = list(reports)
 
-    def poll(self):
+    def poll(self, wait_s=0.0):
         return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
 
 

@@ -23,7 +23,7 @@ class Host:
     def start(self, command):
         raise NotImplementedError
 
-    def poll(self):
+    def poll(self, wait_s=0.0):
         return RankReport(running=False)
 
     def stop(self):
