@@ -169,7 +169,6 @@ class Campaign(_Section):
     folder: str = "."
     """Folder that relative paths count from, and that workload modules are found in; the file's own by default."""
 
-
     @model_validator(mode="after")
     def _commands_start_cold(self) -> Self:
         if self.execution == "warm" and self.workload.command is not None:

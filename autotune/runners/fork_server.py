@@ -22,6 +22,9 @@ import psutil
 
 MESSAGE_BYTES = 4096
 LOOK_S = 0.01
+FORK_LOOK_S = 0.001
+FORK_WAIT_S = 30.0
+"""It may be learning: loading what the last fork had to load."""
 CLOSE_WAIT_S = 5.0
 GROWTH_BYTES = 512 * 1024 * 1024
 """A server that has grown by so much since its first fork is replaced: it only ever loads modules."""
@@ -33,37 +36,24 @@ class ForkServer:
     Args:
         argv: arguments of the server, without the interpreter.
         environment: of the server, whole.
-        directory: where it runs.
-        output: descriptor of its standard output and error until its first fork.
     """
 
-    def __init__(self, argv: tuple[str, ...], environment: Mapping[str, str], *, directory: Path, output: int) -> None:
-        self.argv = argv
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, *argv],
-                cwd=directory,
-                env=environment,
-                stdin=theirs.fileno(),
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        self._channel.setblocking(False)  # noqa: FBT003 - a method of sockets
+    def __init__(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self._argv = argv
+        self._environment = environment
+        self._channel: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._first_bytes: int | None = None
+        self._is_warm = False
 
     @property
     def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
+        """Process id; 0 before the first fork was asked for."""
+        return self._process.pid if self._process is not None else 0
 
     @property
     def has_grown(self) -> bool:
-        """Whether it holds so much more memory than at its first fork that it is better replaced."""
+        """Whether it holds so much more memory than at its second fork that it is better replaced."""
         try:
             resident_bytes = int(psutil.Process(self.pid).memory_info().rss)
         except psutil.Error:
@@ -71,45 +61,79 @@ class ForkServer:
         self._first_bytes = self._first_bytes or resident_bytes
         return resident_bytes > self._first_bytes + GROWTH_BYTES
 
-    def ask(self, *, directory: Path, environment: Mapping[str, str], descriptors: tuple[int, int]) -> None:
-        """Ask for a fork; `hear` tells when it is there.
+    def fork(self, *, directory: Path, environment: Mapping[str, str]) -> ForkedProcess:
+        """Start a process. The first one's server loads everything before there is a fork, and writes to its output.
 
         Args:
             directory: where it runs.
             environment: added to the server's.
-            descriptors: its standard input, and its standard output and error.
 
         Raises:
-            OSError: when the server is gone.
+            OSError: when the server is gone, or does not answer; it has to be replaced.
         """
-        message = json.dumps({"directory": str(directory), "environment": dict(environment)}).encode()
-        socket.send_fds(self._channel, [message], list(descriptors))
+        lifeline, stdin = os.pipe()
+        stdout, output = os.pipe()
+        process = ForkedProcess(self, stdin=os.fdopen(stdin, "wb"), stdout=os.fdopen(stdout, "rb"))
+        try:
+            channel = self._channel or self._start(directory, output)
+            message = json.dumps({"directory": str(directory), "environment": dict(environment)}).encode()
+            socket.send_fds(channel, [message], [lifeline, output])
+            if self._is_warm:
+                process.await_fork()
+        except OSError:
+            process.stdin.close()
+            process.stdout.close()
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(output)
+        return process
 
     def hear(self) -> dict[str, int] | None:
         """Return what the server says next, None if it says nothing now.
 
         Raises:
-            EOFError: when the server is gone.
+            ConnectionError: when the server is gone.
         """
+        if self._channel is None:
+            raise ConnectionError("the fork server is closed")
         try:
             message = self._channel.recv(MESSAGE_BYTES)
         except BlockingIOError:
             return None
-        except OSError as error:
-            raise EOFError(str(error)) from error
         if not message:
-            raise EOFError("the fork server ended")
+            raise ConnectionError("the fork server ended")
+        self._is_warm = True
         told: dict[str, int] = json.loads(message)
         return told
 
     def close(self) -> int:
         """End the server and wait for it; idempotent. Return its exit code."""
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is None:
+            return 0
         try:
             return self._process.wait(CLOSE_WAIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             return self._process.wait()
+
+    def _start(self, directory: Path, output: int) -> socket.socket:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.setblocking(False)  # noqa: FBT003 - a method of sockets
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *self._argv],
+                cwd=directory,
+                env=self._environment,
+                stdin=theirs.fileno(),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return self._channel
 
 
 class ForkedProcess:
@@ -135,7 +159,7 @@ class ForkedProcess:
             while self.returncode is None and (told := self._server.hear()) is not None:
                 self._pid = told["pid"]
                 self.returncode = told.get("returncode")
-        except EOFError:
+        except ConnectionError:
             self._lose()
         return self.returncode
 
@@ -151,6 +175,18 @@ class ForkedProcess:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout)
             time.sleep(LOOK_S)
         return returncode
+
+    def await_fork(self) -> None:
+        """Wait until the fork is there; a server that has loaded everything takes milliseconds.
+
+        Raises:
+            ConnectionError: when the server died, or hangs, before it forked.
+        """
+        deadline_s = time.monotonic() + FORK_WAIT_S
+        while self._pid is None:
+            if self.poll() is not None or time.monotonic() > deadline_s:
+                raise ConnectionError("the fork server gave no process")
+            time.sleep(FORK_LOOK_S)
 
     def _lose(self) -> None:
         """The server is gone: nobody can wait for its fork any more, so end it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ from autotune.evaluators.rank_files import LOG_FILE, RESULT_FILE, STAGE_FILE
 from autotune.runners.bounded_log import BoundedLog
 from autotune.runners.fork_server import ForkedProcess, ForkServer
 from autotune.trials import Stage
+
+logger = logging.getLogger(__name__)
 
 TERM_GRACE_S = 1.5
 KILL_WAIT_S = 5.0
@@ -58,6 +61,11 @@ class RankProcess:
         self._segments_before: frozenset[str] = frozenset()
         self._memory_limit_bytes: int | None = None
         self._memory_exceeded_bytes: int | None = None
+
+    @property
+    def server_pid(self) -> int | None:
+        """Process id of the fork server; None while there is none."""
+        return self._server.pid if self._server is not None else None
 
     def reserve_address(self) -> tuple[str, int]:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
@@ -137,31 +145,18 @@ class RankProcess:
         )
 
     def _forked(self, command: RankCommand, argv: tuple[str, ...]) -> ForkedProcess:
-        lifeline, stdin = os.pipe()
-        stdout, output = os.pipe()
-        try:
-            server = self._server_for(command, argv, output)
-            server.ask(directory=self._directory, environment=command.environment, descriptors=(lifeline, output))
-        except OSError:
-            os.close(stdin)
-            os.close(stdout)
-            raise
-        finally:
-            os.close(lifeline)
-            os.close(output)
-        return ForkedProcess(server, stdin=os.fdopen(stdin, "wb"), stdout=os.fdopen(stdout, "rb"))
-
-    def _server_for(self, command: RankCommand, argv: tuple[str, ...], output: int) -> ForkServer:
         environment = self._environment(command)
         lasting = {name: value for name, value in environment.items() if name not in RENDEZVOUS_VARIABLES}
-        server = self._server
-        if server is None or not server.is_alive or server.has_grown or self._server_environment != lasting:
-            self._end_server()
-            self._token = uuid.uuid4().hex
-            self._server_environment = lasting
-            marked = {**environment, processes.TOKEN_VARIABLE: self._token}
-            self._server = server = ForkServer(argv, marked, directory=self._directory, output=output)
-        return server
+        if self._server is not None and self._server_environment == lasting and not self._server.has_grown:
+            try:
+                return self._server.fork(directory=self._directory, environment=command.environment)
+            except OSError as error:
+                logger.warning("the fork server is replaced: %s", error)
+        self._end_server()
+        self._token = uuid.uuid4().hex
+        self._server_environment = lasting
+        self._server = ForkServer(argv, {**environment, processes.TOKEN_VARIABLE: self._token})
+        return self._server.fork(directory=self._directory, environment=command.environment)
 
     def _end_server(self) -> None:
         server, self._server = self._server, None

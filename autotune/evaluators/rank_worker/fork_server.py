@@ -79,6 +79,7 @@ def main() -> None:
             os.waitpid(child, 0)  # kept until now, so that its number was nobody else's
         if prepared is None:
             prepared = _prepared(request.directory)
+            os.chdir(os.sep)  # the folder is the first trial's
             gc.collect()
             gc.freeze()
         reading, writing = os.pipe()

@@ -65,6 +65,45 @@ def stubborn(context):
     time.sleep(600)
 
 
+def slow_to_build(context):
+    time.sleep(1.0)
+    with open(context.arguments["notes"], "a") as notes:
+        notes.write("built\n")
+    return regression()
+
+
+def slow_in_rendezvous(context):
+    return regression()
+
+
+def slow_in_initialize(context):
+    time.sleep(600)
+
+
+def slow_in_first_step(context):
+    return regression(before_loss=lambda: time.sleep(600))
+
+
+def slow_in_run(context):
+    calls = []
+
+    def sleep():
+        calls.append(None)
+        if len(calls) > 12:
+            time.sleep(600)
+
+    return regression(before_loss=sleep)
+
+
+def asking_for_the_group(context):
+    torch.distributed.barrier()
+    return regression()
+
+
+def leaving(context):
+    sys.exit("no data here")
+
+
 def killed(context):
     if context.rank == context.world_size - 1:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Real DeepSpeed trials: `deepspeed.initialize`, real steps, real failures."""
+"""Real DeepSpeed trials, warm ones, each after whatever the tests before it did to their hosts; cold where said so."""
 
 import math
 import signal
@@ -50,11 +50,24 @@ def _ops():
     op_cache.prepare([config()], device="cpu", progress=lambda line: None)
 
 
+@pytest.fixture(scope="module")
+def hosts():
+    """Two hosts that serve all the trials of this module."""
+    hosts = [RankProcess(), RankProcess()]
+    yield hosts
+    for host in hosts:
+        host.close()
+
+
 @pytest.fixture
-def run(tmp_path):
-    def run(trial, *, workload=BYTE_GPT, ranks=1, cancelled=lambda: False, hosts=None, **more):
-        evaluator = DeepSpeedEvaluator(workload=workload, ranks=ranks, run_directory=str(tmp_path), **more)
-        hosts = hosts or [RankProcess() for _ in range(ranks)]
+def run(tmp_path, hosts):
+    shared = hosts
+
+    def run(trial, *, workload=BYTE_GPT, ranks=1, cancelled=lambda: False, hosts=None, execution="warm", **more):
+        evaluator = DeepSpeedEvaluator(
+            workload=workload, ranks=ranks, run_directory=str(tmp_path), execution=execution, **more
+        )
+        hosts = hosts or shared[:ranks]
         outcome = evaluator.evaluate(trial, hosts=hosts, progress=lambda stage: None, cancelled=cancelled)
         assert ranks_in(tmp_path) == []
         assert Outcome.from_json(outcome.to_json()) == outcome
@@ -83,11 +96,11 @@ def gone(directory, within_s):
 
 
 @pytest.fixture(scope="module")
-def by_stage(tmp_path_factory):
+def by_stage(tmp_path_factory, hosts):
     measured = {}
     for stage in range(4):
-        evaluator = DeepSpeedEvaluator(workload=BYTE_GPT, ranks=2, run_directory=str(tmp_path_factory.mktemp("run")))
-        hosts = [RankProcess(), RankProcess()]
+        folder = str(tmp_path_factory.mktemp("run"))
+        evaluator = DeepSpeedEvaluator(workload=BYTE_GPT, ranks=2, run_directory=folder, execution="warm")
         outcome = evaluator.evaluate(
             request(config(stage)), hosts=hosts, progress=lambda stage: None, cancelled=lambda: False
         )
@@ -135,9 +148,10 @@ def test_stage_3_communicates_more_than_stage_0(by_stage):
     assert share[1] > share[0]
 
 
-def test_the_same_request_gives_the_same_losses(by_stage, run):
+@pytest.mark.parametrize("execution", ["warm", "cold"])
+def test_the_same_request_gives_the_same_losses(by_stage, run, execution):
     first = by_stage[2].measurement
-    again = run(request(config(2)), ranks=2).measurement
+    again = run(request(config(2)), ranks=2, execution=execution).measurement
     assert again.held_out_loss_before == first.held_out_loss_before
     assert again.held_out_loss_after == first.held_out_loss_after
     assert again.training_loss_last == first.training_loss_last
@@ -282,10 +296,12 @@ def test_cancellation_ends_even_what_ignores_sigterm(run, tmp_path):
     assert time.monotonic() - started < 60
 
 
-def test_ranks_die_with_their_controller(tmp_path):
+@pytest.mark.parametrize("execution", ["warm", "cold"])
+def test_ranks_die_with_their_controller(tmp_path, execution):
+    more = {"workload": "faulty('stubborn')", "execution": repr(execution), "run_directory": repr(str(tmp_path))}
     code = f"""
 from tests.autotune.evaluators.test_deepspeed import *
-evaluator = DeepSpeedEvaluator(workload=faulty("stubborn"), ranks=2, run_directory={str(tmp_path)!r})
+evaluator = DeepSpeedEvaluator(ranks=2, {", ".join(f"{name}={value}" for name, value in more.items())})
 hosts = [RankProcess(), RankProcess()]
 evaluator.evaluate(request(config()), hosts=hosts, progress=lambda stage: None, cancelled=lambda: False)
 """
