@@ -42,6 +42,8 @@ class Stage(StrEnum):
     """The stages of a real trial, in order; each has a deadline of its own."""
 
     LAUNCH = "launch"
+    BUILD = "build"
+    """A fork server builds the workload, before its first trial only (elsewhere that is part of INITIALIZE)."""
     RENDEZVOUS = "rendezvous"
     INITIALIZE = "initialize"
     FIRST_STEP = "first_step"

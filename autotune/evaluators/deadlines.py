@@ -43,12 +43,17 @@ class Deadlines:
         """Return the limit of one stage; `first_step_s` is how long the first step stage took in this trial."""
         if stage is Stage.RUN:
             return self.run_s if self.run_s is not None else derived_run_s(request, ranks, first_step_s)
-        return float(getattr(self, f"{stage.value}_s"))
+        return float(getattr(self, name_of(stage)))
 
     @property
     def collective_timeout_s(self) -> float:
         """Return the time after which a collective raises: later than any deadline of the controller."""
         return max(self.rendezvous_s, self.initialize_s, self.first_step_s, self.run_s or 0.0) + 30.0
+
+
+def name_of(stage: Stage) -> str:
+    """Return the name of the deadline that a stage has."""
+    return f"{Stage.INITIALIZE.value if stage is Stage.BUILD else stage.value}_s"
 
 
 def derived_run_s(request: TrialRequest, ranks: int, first_step_s: float) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from autotune.evaluators.deadlines import name_of
 from autotune.evaluators.protocol import RankReport
 from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.script_files import CANNOT_WRITE
@@ -94,7 +95,7 @@ def timeout(*, stages: Sequence[Stage], rank: int, limit_s: float, reports: Sequ
         )
     return Failure(
         kind=FailureKind.TIMEOUT,
-        reason=f"{reason}. If it was only slow, raise deadlines.{stage.value}_s",
+        reason=f"{reason}. If it was only slow, raise deadlines.{name_of(stage)}",
         stage=stages[behind],
         rank=behind,
         log_tail=reports[behind].log_tail,

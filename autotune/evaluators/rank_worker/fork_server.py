@@ -18,12 +18,14 @@ import os
 import select
 import socket
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.evaluators.rank_files import RankAssignment
-from autotune.evaluators.rank_worker import life
+from autotune.evaluators.rank_worker import life, lifeline
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.trials import Stage
 
@@ -78,7 +80,8 @@ def main() -> None:
         if child:
             os.waitpid(child, 0)  # kept until now, so that its number was nobody else's
         if prepared is None:
-            prepared = _prepared(request.directory)
+            with _tied_to(channel):
+                prepared = _prepared(request.directory)
             os.chdir(os.sep)  # the folder is the first trial's
             gc.collect()
             gc.freeze()
@@ -110,12 +113,33 @@ def _prepared(directory: Path) -> Prepared:
         if assignment.device == "cpu":
             from autotune.evaluators.rank_worker import trial
 
-            Reporter(directory).enter(Stage.INITIALIZE)  # it may take minutes
+            Reporter(directory).enter(Stage.BUILD)  # it may take minutes
             return Prepared(trial.build_workload(assignment, "cpu"), _identity(assignment))
         importlib.import_module(assignment.workload.import_path.partition(":")[0])
     except BaseException as error:  # noqa: BLE001 - a workload's own code, which may even call sys.exit
         print(f"[autotune] not built ahead of the trials: {type(error).__name__}: {error}", flush=True)  # noqa: T201
     return prepared
+
+
+@contextlib.contextmanager
+def _tied_to(channel: socket.socket) -> Iterator[None]:
+    """Die with the host meanwhile: nothing is asked for while the workload is built, so what can be read is the end."""
+    waking, wake = os.pipe()
+
+    def watch() -> None:
+        ready, _, _ = select.select([channel, waking], [], [])
+        if waking not in ready:
+            lifeline.end_group()
+
+    thread = threading.Thread(target=watch, name="lifeline")
+    thread.start()
+    try:
+        yield
+    finally:
+        os.write(wake, b"\0")
+        thread.join()
+        os.close(waking)
+        os.close(wake)
 
 
 def _identity(assignment: RankAssignment) -> tuple[object, ...]:

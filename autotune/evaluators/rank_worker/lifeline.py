@@ -21,6 +21,11 @@ def hold_on() -> None:
 def _watch(descriptor: int) -> None:
     while os.read(descriptor, 1024):
         continue
+    end_group()
+
+
+def end_group() -> None:
+    """Kill this process's group, itself included, and its descendants in other groups."""
     if os.getpgrp() != os.getpid():
         os._exit(1)  # started by hand, in somebody else's group
     for descendant in psutil.Process().children(recursive=True):

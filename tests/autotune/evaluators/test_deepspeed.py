@@ -189,7 +189,8 @@ def test_a_port_taken_meanwhile_is_replaced(run):
                 return taken.getsockname()[:2] if self.reserved == 1 else super().reserve_address()
 
         host = Unlucky()
-        assert run(request(config()), workload=faulty("healthy"), hosts=[host]).measurement is not None
+        outcome = run(request(config()), workload=faulty("healthy"), hosts=[host], execution="cold")
+    assert outcome.measurement is not None
     assert host.reserved == 2
 
 
@@ -236,7 +237,8 @@ def test_a_workload_that_cannot_be_trained(run, function, kind, words):
 
 
 def test_a_rank_that_does_not_come_is_a_timeout(run):
-    outcome = run(request(config()), workload=faulty("asleep"), ranks=2, deadlines=Deadlines(initialize_s=4.0))
+    deadlines = Deadlines(initialize_s=4.0)
+    outcome = run(request(config()), workload=faulty("asleep"), ranks=2, deadlines=deadlines, execution="cold")
     failure = failure_of(outcome, FailureKind.TIMEOUT)
     assert failure.stage is Stage.INITIALIZE
     assert "deadlines.initialize_s" in failure.reason
@@ -265,7 +267,10 @@ def test_an_allocation_that_fails(run):
 @pytest.mark.parametrize(
     ("ds_config", "words"),
     [
-        (config(fp16={"enabled": True}), "Type fp16 is not supported on your device."),
+        (
+            config(fp16={"enabled": True}, bf16={"enabled": True}),
+            "bfloat16 and fp16 modes cannot be simultaneously enabled",
+        ),
         (config(2, optimizer={"type": "Nonsense", "params": {}}), "Nonsense"),
     ],
 )

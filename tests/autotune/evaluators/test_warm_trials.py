@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from autotune.evaluators import op_cache
+from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
 from autotune.runners.rank_process import RankProcess
 from autotune.trials import Budget, FailureKind, Stage
@@ -127,7 +128,7 @@ def test_a_server_that_dies_in_mid_trial_is_a_failure_of_that_trial_only(run, ho
     assert run(request(config(), budget=Budget(steps=3)), workload=faulty("healthy")).measurement is not None
 
 
-@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.LAUNCH])
+@pytest.mark.parametrize("stage", [Stage.RENDEZVOUS, Stage.INITIALIZE, Stage.FIRST_STEP, Stage.RUN])
 def test_a_rank_killed_in_each_stage(run, host, tmp_path, stage):
     run(request(config(), budget=Budget(steps=3)), workload=faulty("healthy"))
 
@@ -164,7 +165,7 @@ def test_a_workload_that_cannot_be_built_ahead_is_built_in_the_trial(tmp_path, f
         assert outcome.failure.stage is Stage.INITIALIZE
 
 
-def test_a_workload_is_built_once_and_has_the_time_of_initialize_for_it(tmp_path):
+def test_a_workload_is_built_once_and_has_a_stage_of_its_own_for_it(tmp_path):
     """Its data may take minutes to load: that is not the start of a process."""
     host, stages = RankProcess(), []
     workload = WorkloadReference(
@@ -185,7 +186,28 @@ def test_a_workload_is_built_once_and_has_the_time_of_initialize_for_it(tmp_path
     finally:
         host.close()
     assert (tmp_path / "notes").read_text() == "built\n"
-    assert stages[:2] == [Stage.LAUNCH, Stage.INITIALIZE]
+    assert stages[:2] == [Stage.LAUNCH, Stage.BUILD]
+
+
+def test_a_workload_that_is_never_built_is_a_timeout(tmp_path):
+    hosts = [RankProcess(), RankProcess()]
+    evaluator = DeepSpeedEvaluator(
+        workload=faulty("asleep"),
+        ranks=2,
+        run_directory=str(tmp_path),
+        execution="warm",
+        deadlines=Deadlines(initialize_s=4.0),
+    )
+    try:
+        outcome = evaluator.evaluate(
+            request(config()), hosts=hosts, progress=lambda stage: None, cancelled=lambda: False
+        )
+    finally:
+        for host in hosts:
+            host.close()
+    assert outcome.failure.kind is FailureKind.TIMEOUT
+    assert (outcome.failure.stage, outcome.failure.rank) == (Stage.BUILD, 1)
+    assert "raise deadlines.initialize_s" in outcome.failure.reason
 
 
 def test_closing_a_host_ends_its_server(tmp_path):
