@@ -127,7 +127,8 @@ def _tied_to(channel: socket.socket) -> Iterator[None]:
     waking, wake = os.pipe()
 
     def watch() -> None:
-        ready, _, _ = select.select([channel, waking], [], [])
+        both: list[Any] = [channel, waking]
+        ready, _, _ = select.select(both, [], [])
         if waking not in ready:
             lifeline.end_group()
 
