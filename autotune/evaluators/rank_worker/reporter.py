@@ -1,12 +1,19 @@
-"""What a rank tells its host: the stage it entered and the result it leaves, each in a file written at once."""
+"""What a rank tells its host: its stage, what it measured so far and its result, each in a file written at once."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.evaluators.rank_files import RESULT_FILE, STAGE_FILE, RankResult
-from autotune.trials import Stage
+from autotune.evaluators.rank_files import (
+    INTERMEDIATES_FILE,
+    RESULT_FILE,
+    STAGE_FILE,
+    RankResult,
+    intermediates_to_text,
+)
+from autotune.trials import Intermediate, Stage
 
 
 class Reporter:
@@ -23,14 +30,20 @@ class Reporter:
         self.stage = stage
         self._write(STAGE_FILE, stage.value)
 
+    def report(self, course: Sequence[Intermediate]) -> None:
+        """Say what was measured on the way so far."""
+        # Not durable: the peers' next step is being timed, and waits for this rank.
+        self._write(INTERMEDIATES_FILE, intermediates_to_text(course), durable=False)
+
     def deliver(self, result: RankResult) -> None:
         """Leave the result. What happens to this process afterwards no longer matters."""
         self._write(RESULT_FILE, result.to_text())
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, text: str, *, durable: bool = True) -> None:
         partial = self.directory / f"{name}.partial"
         with partial.open("w") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         partial.replace(self.directory / name)
