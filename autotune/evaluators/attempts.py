@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankCommand, RankHost, RankReport, ShouldPrune
+from autotune.evaluators.protocol import RankCommand, RankHost, RankReport, ShouldPrune, never_prune
 from autotune.evaluators.rank_files import RankResult, intermediates_from_text
 from autotune.evaluators.supervision import Supervision, Verdict, log_paths, with_final_logs
 from autotune.trials import Failure, FailureKind, Outcome, Stage, TrialRequest
@@ -40,7 +40,7 @@ class Attempts:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
-        should_prune: ShouldPrune,
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         """Return what came of it; nothing that was started outlives the call."""
         for _ in range(ADDRESS_ATTEMPTS):

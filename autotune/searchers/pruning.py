@@ -19,7 +19,6 @@ from optuna.trial import TrialState as OptunaState
 from optuna.trial import create_trial
 
 from autotune.evaluators.length import MOMENTS
-from autotune.evaluators.step_times import LEAST_TIMED_STEPS
 from autotune.objective import Objective, Reference, interpolated
 from autotune.trials import Intermediate, Trial, TrialRequest
 
@@ -103,7 +102,6 @@ class TrialPruner:
         scores = [
             (course[i].training_time_s, self._objective.score_so_far(course[: i + 1], reference))
             for i in range(len(course))
-            if course[i].timed_steps >= LEAST_TIMED_STEPS
         ]
         return [(time_s, score.value) for time_s, score in scores if score is not None]
 
