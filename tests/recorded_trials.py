@@ -75,12 +75,19 @@ def replay(order: Sequence[Trial], recording: str) -> Replayed:
 
 
 def study(
-    storage: Storage, recording: str, *, searcher: str, seed: int, pruner: str, trial_budget: int = 20
+    storage: Storage,
+    recording: str,
+    *,
+    searcher: str,
+    seed: int,
+    pruner: str,
+    trial_budget: int = 20,
+    name: str | None = None,
 ) -> Replayed:
     """Run the quickstart's campaign with its trials answered from a recording."""
     overrides = ("evaluator=recorded", f"recorded.path={FOLDER / recording}.json", f"pruner={pruner}")
     campaign = campaigns.load(CAMPAIGN, [*overrides, f"trials={trial_budget}"])
-    stored = campaigns.create(campaign, storage, name=f"{recording}-{searcher}-{seed}-{pruner}")
+    stored = campaigns.create(campaign, storage, name=name or f"{recording}-{searcher}-{seed}-{pruner}")
     with campaigns.study(stored) as opened:
         opened.run(OptunaSearcher(opened.space, sampler=searcher, seed=seed))
     return Replayed(trials=tuple(stored.trials()))
