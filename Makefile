@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test test-all coverage lint check bench scripts failures clean
+.PHONY: help setup quickstart test test-all coverage lint check bench scripts failures pruning clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -54,6 +54,9 @@ scripts: $(READY)  ## Tune each script of experiments/scripts, and print what wa
 
 failures: $(READY)  ## Print the failure matrix: how scripts that go wrong end, and how soon nothing of them is left
 	$(BIN)/python -m tests.benchmarks.failures
+
+pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
+	$(BIN)/python -m tests.benchmarks.pruning
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

@@ -2,7 +2,7 @@
 
 Any Optuna tool reads it (`optuna-dashboard sqlite:///autotune.db`). Of a study: `autotune:...` attributes hold what
 is needed to go on with it. Of a trial: parameters by DeepSpeed's dotted keys, the value R, `throughput_ratio`,
-`convergence_ratio`, `failure`, and under `autotune:...` the whole configuration and outcome.
+`convergence_ratio`, `failure`, `pruned`, and under `autotune:...` the whole configuration and outcome.
 """
 
 from __future__ import annotations
@@ -270,6 +270,8 @@ class StoredStudy:
         """Give a trial its final state and value."""
         if outcome.failure is not None:
             self._set(number, "failure", f"{outcome.failure.kind}: {outcome.failure.reason}")
+        if outcome.pruned is not None:
+            self._set(number, "pruned", outcome.pruned)
         if score is not None:
             self._set(number, _PREFIX + "score", asdict(score))
             self._set(number, "throughput_ratio", score.throughput_ratio)

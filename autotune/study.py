@@ -21,6 +21,7 @@ from autotune.errors import SearcherError, SpaceError, SpaceExhausted, StudyErro
 from autotune.objective import Objective, Reference, Score
 from autotune.runners.protocol import Finished, TrialRunner
 from autotune.searchers.protocol import Searcher
+from autotune.searchers.pruning import TrialPruner
 from autotune.space import SearchSpace
 from autotune.storage import StoredStudy, option
 from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Stage, Trial, TrialRequest, TrialState, Value
@@ -130,6 +131,7 @@ class Study:
         seed: of the trials (model, data); the searcher has its own.
         listener: hears what happens.
         stop: looked at between polls.
+        pruner: judges the runner's trials; hears of those that have ended. None: every trial runs to its end.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class Study:
         seed: int = 0,
         listener: StudyListener | None = None,
         stop: StopRequest | None = None,
+        pruner: TrialPruner | None = None,
     ) -> None:
         self.space = space
         self.trial_budget = trial_budget
@@ -158,6 +161,7 @@ class Study:
         self._seed = seed
         self._listener: StudyListener = listener or Silence()
         self._stop = stop or StopRequest()
+        self._pruner = pruner
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
         self._repeats = 0
@@ -304,8 +308,8 @@ class Study:
         )
 
     def _convergence_at_s(self) -> float | None:
-        """Equal training time for all: the budget's seconds, else what the first measured trial took."""
-        if self._budget.seconds is not None:
+        """Equal training time for all: the budget's seconds if all use them up, else what the first measured took."""
+        if self._budget.seconds is not None and self._budget.precision is None:
             return self._budget.seconds
         first = self._first_measured()
         return first.measurement.convergence_time_s if first and first.measurement else None
@@ -354,15 +358,21 @@ class Study:
     def _keep(self, trial: Trial) -> None:
         if trial.counts:
             self._history.append(trial)
+            if self._pruner is not None:
+                self._pruner.hear(trial)
             if trial.point:
                 self._by_point[_key(trial.point)] = trial
 
     def _score(self, outcome: Outcome) -> Score | None:
+        """Return R; of a pruned trial as far as it came, which is an estimate for searchers and no claim."""
+        first = self._first_measured()
+        if outcome.pruned is not None and first is not None and first.measurement is not None:
+            reference = Reference.of(first.measurement, course=first.intermediates)
+            return self._objective.score_so_far(outcome.intermediates, reference)
         if outcome.measurement is None:
             return None
-        first = self._first_measured()
-        reference = first.measurement if first and first.measurement else outcome.measurement
-        return self._objective.score(outcome.measurement, Reference.of(reference))
+        measured = first.measurement if first and first.measurement else outcome.measurement
+        return self._objective.score(outcome.measurement, Reference.of(measured))
 
     def _broken(self) -> str | None:
         """Say so when what failed has nothing to do with the configurations tried; None while there is hope."""

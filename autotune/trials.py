@@ -50,12 +50,29 @@ class Stage(StrEnum):
     RUN = "run"
 
 
+class EndedBy(StrEnum):
+    """What ended the training of a trial that was measured. Values reach the storage: add, never rename."""
+
+    PRECISION = "precision"
+    """The interval of the median step time was narrow enough."""
+    BUDGET = "budget"
+    SCRIPT = "script"
+    """The user's script ended by itself."""
+
+
+KEPT_STEPS = 64
+"""Steps of a trial whose times and losses are kept one by one: enough to compare runs, small in a storage."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """How long one trial trains: exactly one of `seconds`, `steps` or `samples`, after `warmup_steps`.
 
+    With `precision` that is the most, and a trial ends as soon as its step time is known so precisely (and the loss at
+    the time at which trials are compared, `TrialRequest.convergence_at_s`).
+
     Raises:
-        CampaignError: when not exactly one is given, or one is not positive.
+        CampaignError: when not exactly one is given, one is not positive, or the precision is none.
     """
 
     seconds: float | None = None
@@ -66,6 +83,9 @@ class Budget:
     """Samples over all ranks after warm-up."""
     warmup_steps: int = 2
     """Optimizer steps dropped from the timing (they still train)."""
+    precision: float | None = None
+    """Half width of the interval of the median step time, over the median, at which a trial may end (0.03: 3 %; see
+    `autotune.evaluators.step_times`); None: every trial uses up its budget."""
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in ("seconds", "steps", "samples")}
@@ -77,6 +97,10 @@ class Budget:
                 raise CampaignError(f"budget.{name}: got {value}; it must be above 0 and finite")
         if self.warmup_steps < 0:
             raise CampaignError(f"budget.warmup_steps: got {self.warmup_steps}; it must be 0 or more")
+        if self.precision is not None and not 0 < self.precision < 1:
+            raise CampaignError(
+                f"budget.precision: got {self.precision}; it must be above 0 and below 1, such as 0.03 for 3 %"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +116,8 @@ class TrialRequest:
     """Whether the workload recomputes activations; DeepSpeed's file has no key that switches it."""
     budget: Budget
     convergence_at_s: float | None = None
-    """Training time at which the held-out loss is compared between trials; None: at the end of the budget."""
+    """Training time at which the held-out loss is compared between trials; None: at the end of this one's training
+    (with a precision: after half of the budget at the earliest), and its time is the others'."""
     seed: int = 0
     repeat: int = 0
     """0 for the trial itself; 1, 2, ... where its configuration is measured again (its logs go to a folder of their
@@ -112,7 +137,7 @@ class Measurement:
     samples_per_second: float
     """Samples of all ranks in one step over the median step time (per step: the slowest rank's)."""
     samples_per_second_spread: float
-    """Half the interquartile range of the step time over its median; 0.05 reads 'within about 5 %'."""
+    """Half the interquartile range of the step time over its median: how much single steps differ."""
     step_time_s: float
     """Median over timed steps of the slowest rank's time."""
     timed_steps: int
@@ -149,11 +174,35 @@ class Measurement:
     total_parameters: int | None = None
     remarks: tuple[str, ...] = ()
     """What the user should know about how it was measured."""
+    step_time_interval: float | None = None
+    """Half width of the 95 % interval of the median step time, over the median: 0.02 reads 'known within 2 %'. None
+    with fewer than 6 timed steps."""
+    ended_by: EndedBy | None = None
+    """None in records of older versions, which always used up their budget."""
+    step_times_s: tuple[float, ...] = ()
+    """Of the timed steps in order, the slowest rank's; the first `KEPT_STEPS`."""
+    training_losses: tuple[float, ...] = ()
+    """Of each step from the first, warm-up included: mean over micro-steps and ranks, before the step trains on its
+    samples; the first `KEPT_STEPS`."""
 
     @property
     def convergence_per_second(self) -> float:
         """Drop of held-out loss per second of training, at `convergence_time_s`."""
         return (self.held_out_loss_before - self.held_out_loss_after) / self.convergence_time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intermediate:
+    """What a running trial has measured so far, at one of a few moments (Optuna's intermediate values come of it)."""
+
+    training_time_s: float
+    """As `Measurement.training_time_s`, so far."""
+    timed_steps: int
+    samples_per_second: float
+    loss_before: float
+    """Before the first step: held-out loss, or a script's first training loss."""
+    training_loss: float
+    """Mean over ranks (of a script: rank 0's) and over the steps since the moment before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,14 +220,18 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a trial: a measurement or a failure, never both, never neither.
+    """What came of a trial: a measurement, a failure, or the reason why it was pruned; exactly one of them.
 
     Raises:
-        ValueError: when both or neither are given.
+        ValueError: when none or several are given.
     """
 
     measurement: Measurement | None = None
     failure: Failure | None = None
+    pruned: str | None = None
+    """Why it was ended early, in words, though nothing was wrong with it; `intermediates` has its figures so far."""
+    intermediates: tuple[Intermediate, ...] = ()
+    """What it had measured on the way, in order."""
     duration_s: float = 0.0
     """Wall time from launch until the last process was gone."""
     stage_s: Mapping[str, float] = field(default_factory=dict)
@@ -188,11 +241,13 @@ class Outcome:
     """Path of each rank's whole log ('rank0', ...), on the node where it ran."""
 
     def __post_init__(self) -> None:
-        if (self.measurement is None) == (self.failure is None):
-            raise ValueError("an Outcome holds a measurement or a failure, exactly one of them")
+        if [self.measurement, self.failure, self.pruned].count(None) != 2:
+            raise ValueError("an Outcome holds a measurement, a failure or why it was pruned, exactly one of them")
 
     @property
     def state(self) -> TrialState:
+        if self.pruned is not None:
+            return TrialState.PRUNED
         return TrialState.COMPLETE if self.measurement is not None else TrialState.FAIL
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +261,8 @@ class Outcome:
         return cls(
             measurement=_measurement(measurement) if measurement else None,
             failure=_failure(failure) if failure else None,
-            **_known(cls, data, without=("measurement", "failure")),
+            intermediates=tuple(Intermediate(**_known(Intermediate, each)) for each in data.get("intermediates") or ()),
+            **_known(cls, data, without=("measurement", "failure", "intermediates")),
         )
 
 
@@ -226,7 +282,7 @@ class Trial:
     throughput_ratio: float | None = None
     convergence_ratio: float | None = None
     score: float | None = None
-    """R of `autotune.objective`; None for a failed trial."""
+    """R of `autotune.objective`; of a pruned trial the estimate that searchers learn from; None for a failed one."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
@@ -237,6 +293,10 @@ class Trial:
     @property
     def failure(self) -> Failure | None:
         return self.outcome.failure if self.outcome else None
+
+    @property
+    def intermediates(self) -> tuple[Intermediate, ...]:
+        return self.outcome.intermediates if self.outcome else ()
 
     @property
     def counts(self) -> bool:
@@ -253,8 +313,9 @@ def _known(cls: type, data: Mapping[str, Any], *, without: tuple[str, ...] = ())
 
 def _measurement(data: Mapping[str, Any]) -> Measurement:
     known = _known(Measurement, data)
-    for name in ("peak_memory_bytes", "remarks"):
+    for name in ("peak_memory_bytes", "remarks", "step_times_s", "training_losses"):
         known[name] = tuple(known.get(name, ()))
+    known["ended_by"] = EndedBy(known["ended_by"]) if known.get("ended_by") else None
     return Measurement(**known)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from autotune import ds_config, scripts
 from autotune.evaluators import op_cache, processes
+from autotune.evaluators.protocol import ShouldPrune, never_prune
 from autotune.evaluators.script import LOG, ScriptEvaluator
 from autotune.evaluators.script_files import ENGINE_FILE, STEPS_FILE, EngineRecord, StepRecord, rank_folder
 from autotune.launchers import recognise
@@ -60,6 +61,9 @@ def trial(
     searched: Sequence[str] = (),
     steps: int = 3,
     warmup_steps: int = 1,
+    precision: float | None = None,
+    convergence_at_s: float | None = None,
+    should_prune: ShouldPrune = never_prune,
     environment: Mapping[str, str] | None = None,
     directory: Path = SCRIPTS,
     number: int = 0,
@@ -74,6 +78,9 @@ def trial(
         searched: what is searched beside it.
         steps: timed ones.
         warmup_steps: before them.
+        precision: at which it may end earlier.
+        convergence_at_s: of training, which it does at least.
+        should_prune: says whether it is to end before.
         environment: beside one thread a rank.
         directory: where the command runs.
         number: of the trial.
@@ -88,7 +95,8 @@ def trial(
         point=settings,
         ds_config=ds_config.build(ds_config.complete(start, world_size=ranks), settings, world_size=ranks),
         activation_checkpointing=bool(settings.get(ds_config.ACTIVATION_CHECKPOINTING, False)),
-        budget=Budget(steps=steps, warmup_steps=warmup_steps),
+        budget=Budget(steps=steps, warmup_steps=warmup_steps, precision=precision),
+        convergence_at_s=convergence_at_s,
     )
     evaluator = ScriptEvaluator(
         command=command,
@@ -99,7 +107,9 @@ def trial(
         searched=(*settings, *searched),
         run_directory=str(folder),
     )
-    outcome = evaluator.evaluate(request, hosts=[RankProcess()], progress=_ignore, cancelled=lambda: False)
+    outcome = evaluator.evaluate(
+        request, hosts=[RankProcess()], progress=_ignore, cancelled=lambda: False, should_prune=should_prune
+    )
     folders = [folder / f"trial-{number:05}" / rank_folder(rank) for rank in range(ranks)]
     return Trial(
         outcome=outcome,

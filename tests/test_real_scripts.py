@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.command import as_argument
-from autotune.trials import FailureKind
+from autotune.trials import EndedBy, FailureKind
 from tests.script_trials import SCRIPTS, by_hand, losses_said, trial
 
 pytestmark = pytest.mark.real
@@ -266,3 +266,31 @@ def test_a_campaign_on_the_trainer_and_a_run_by_hand_of_what_it_exports(tmp_path
     typed = [*script, "--deepspeed", str(tmp_path / "best.json"), *given, "--output_dir", str(tmp_path / "out")]
     losses = by_hand([*TORCHRUN, "--standalone", *typed], tmp_path / "by-hand", losses=3)
     assert UNIFORM - 0.2 < losses[0] < UNIFORM + 0.2
+
+
+LONG = ["plain_loop.py", "--deepspeed_config", "plain_loop.json", "--max_steps", "900", "--log_every", "1"]
+
+
+@pytest.mark.slow
+def test_a_script_ends_when_its_step_time_is_known_precisely_enough(tmp_path):
+    measured = trial(tmp_path, [*TORCHRUN, *LONG], "plain_loop.json", steps=500, precision=0.9, convergence_at_s=0.1)
+    measurement = measured.measurement
+    assert measurement.ended_by is EndedBy.PRECISION
+    assert 6 <= measurement.timed_steps < 500
+    assert measurement.step_time_interval is not None
+    assert len(measurement.training_losses) == min(64, measurement.timed_steps + measurement.warmup_steps)
+    assert measurement.training_losses[0] == measurement.held_out_loss_before
+
+
+@pytest.mark.slow
+def test_a_pruned_script_ends_with_its_figures_so_far(tmp_path):
+    asked = []
+
+    def should_prune(course):
+        asked.append(course)
+        return "clearly dominated" if len(course) >= 2 else None
+
+    outcome = trial(tmp_path, [*TORCHRUN, *LONG], "plain_loop.json", steps=500, should_prune=should_prune).outcome
+    assert (outcome.pruned, outcome.measurement, outcome.failure) == ("clearly dominated", None, None)
+    assert outcome.intermediates == asked[-1]
+    assert outcome.intermediates[-1].training_loss < outcome.intermediates[-1].loss_before

@@ -78,7 +78,7 @@ class HardwareSection(_Section):
 
 
 class BudgetSection(_Section):
-    """How long one trial trains: exactly one of seconds, steps or samples."""
+    """How long one trial trains at most: exactly one of seconds, steps or samples."""
 
     seconds: float | None = None
     """Training time after start-up."""
@@ -88,6 +88,14 @@ class BudgetSection(_Section):
     """Samples over all ranks."""
     warmup_steps: int = 2
     """First steps, left out of the timing."""
+    precision: float | None = Field(default=0.03, ge=0, lt=1)
+    """How precisely the step time must be known for a trial to end before its budget: half the 95 % interval of its
+    median, over the median. 0 or null: every trial uses up its budget."""
+
+    @field_validator("precision")
+    @classmethod
+    def _switched_off(cls, precision: float | None) -> float | None:
+        return precision or None
 
 
 class ObjectiveSection(_Section):
@@ -146,6 +154,8 @@ class Campaign(_Section):
     objective: ObjectiveSection = ObjectiveSection()
     searcher: str = "tpe"
     """What proposes configurations; see `autotune launch --help`."""
+    pruner: Literal["none", "percentile"] = "percentile"
+    """What ends trials that are clearly dominated before their time (`autotune.searchers.pruning`)."""
     trials: int = Field(default=32, ge=1)
     """Trials executed in all, the baseline included."""
     seed: int = Field(default=0, ge=0, lt=2**32)

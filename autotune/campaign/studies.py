@@ -35,8 +35,9 @@ from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.hardware import Hardware
 from autotune.report.summary import StudySummary
 from autotune.runners import InlineRunner, LocalRunner, TrialRunner
-from autotune.runners.attempt import ignore_stage
-from autotune.runners.protocol import StageListener
+from autotune.runners.attempt import ignore_stage, prune_none
+from autotune.runners.protocol import Judge, StageListener
+from autotune.searchers.pruning import TrialPruner
 from autotune.storage import Storage, StoredStudy
 from autotune.study import Start, StopRequest, Study, StudyListener, controller_is_alive
 from autotune.trials import Budget
@@ -120,18 +121,20 @@ def study(
     space = space_of(campaign, hardware)
     config, _ = start_config(campaign, hardware)
     checkpointing = checkpoints_at_start(campaign)
+    pruner = TrialPruner(objective_of(campaign)) if campaign.pruner == "percentile" else None
     return Study(
         stored=stored,
         space=space,
         start=Start.of(config, space, activation_checkpointing=checkpointing),
         objective=objective_of(campaign),
-        runner=_runner(campaign, hardware, stored.name, on_stage),
+        runner=_runner(campaign, hardware, stored.name, on_stage, pruner.judge if pruner else prune_none),
         budget=Budget(**campaign.budget.model_dump()),
         trial_budget=trials or campaign.trials,
         world_size=hardware.ranks,
         seed=campaign.seed,
         listener=listener,
         stop=stop,
+        pruner=pruner,
     )
 
 
@@ -214,7 +217,9 @@ def _deadlines(campaign: Campaign) -> Deadlines:
     return Deadlines(**given)
 
 
-def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: StageListener | None) -> TrialRunner:
+def _runner(
+    campaign: Campaign, hardware: Hardware, study_name: str, on_stage: StageListener | None, judge: Judge
+) -> TrialRunner:
     evaluator = _evaluator(campaign, hardware, study_name)
     kind = campaign.runner or ("ray" if evaluator.ranks else "inline")
     listener: StageListener = on_stage or ignore_stage
@@ -222,9 +227,10 @@ def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: S
     # A command starts all its ranks on one host, which gets what they all need.
     ranks_per_host = hardware.ranks if campaign.workload.command is not None else 1
     if kind == "inline":
-        return InlineRunner(evaluator, on_stage=listener)
+        return InlineRunner(evaluator, on_stage=listener, judge=judge)
     if kind == "local":
-        return LocalRunner(evaluator, gpus_per_rank=gpus_per_rank * ranks_per_host, on_stage=listener)
+        gpus = gpus_per_rank * ranks_per_host
+        return LocalRunner(evaluator, gpus_per_rank=gpus, on_stage=listener, judge=judge)
     from autotune.runners.ray_runner import RayRunner
 
     return RayRunner(
@@ -233,6 +239,7 @@ def _runner(campaign: Campaign, hardware: Hardware, study_name: str, on_stage: S
         cpus_per_rank=campaign.hardware.cpus_per_rank * ranks_per_host,
         gpus_per_rank=gpus_per_rank * ranks_per_host,
         on_stage=listener,
+        judge=judge,
     )
 
 

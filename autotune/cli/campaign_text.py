@@ -105,6 +105,12 @@ _REST = """\
 budget:
   seconds: 20
   warmup_steps: 2                # first steps, left out of the timing
+  # A trial ends before its budget once its step time is known so precisely (half the 95 % interval of the median).
+  # 0: every trial uses up its budget.
+  precision: 0.03
+
+# Trials that are clearly dominated are ended before their time; none: never.
+pruner: percentile
 
 # R = alpha * throughput / yours + beta * convergence / yours: R = 1 is as good as what you have.
 objective: {alpha: 0.5, beta: 0.5}

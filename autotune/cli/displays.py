@@ -15,6 +15,7 @@ from autotune.cli.console import is_animated
 from autotune.cli.progress import Progress
 from autotune.cli.settings import changes_in_short
 from autotune.report import units
+from autotune.report.findings import r_of
 from autotune.study import StopRequest, StudyListener
 from autotune.trials import Stage, Trial
 
@@ -170,7 +171,7 @@ def finished_line(trial: Trial, progress: Progress) -> str:
         return f"{head}  {trial.failure.kind}: {trial.failure.reason}"
     changed = changes_in_short(trial, progress.baseline, progress.space)
     return (
-        f"{head}  R {units.score(trial.score)}  throughput {units.times(trial.throughput_ratio)}"
+        f"{head}  R {r_of(trial)}  throughput {units.times(trial.throughput_ratio)}"
         f"  convergence {units.times(trial.convergence_ratio)}  {changed}"
     )
 

@@ -128,7 +128,10 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
     ranks = units.count(hardware.ranks, "rank")
     memory = units.memory(hardware.device_memory_bytes)
     budget = {name: value for name, value in campaign.budget.model_dump().items() if value is not None}
+    precision = budget.pop("precision", None)
     length = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in budget.items())
+    if precision is not None:
+        length = f"at most {length}, less once the step time is known within {units.percent(precision)};"
     weights = f"R = {summary.objective.alpha:g} throughput + {summary.objective.beta:g} convergence"
     pairs: list[tuple[str, str | Text]] = [
         ("studies" if title else "study", Text(title or summary.name, style="name")),

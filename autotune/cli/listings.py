@@ -15,12 +15,12 @@ from autotune.cli.settings import what_happened
 from autotune.cli.studies import command, opened, summary_of
 from autotune.errors import StudyError
 from autotune.report import units
-from autotune.report.findings import tally
+from autotune.report.findings import length, r_of, tally
 from autotune.report.summary import StudySummary
 from autotune.storage import DEFAULT_URL, Storage, shown
 from autotune.trials import Trial, TrialState
 
-_WIDE, _VERY_WIDE = 100, 120
+_WIDE, _VERY_WIDE, _WIDEST = 100, 120, 160
 _STATE_STYLES = {
     TrialState.COMPLETE: "",
     TrialState.FAIL: "bad",
@@ -114,17 +114,18 @@ def summaries_of(storage: Storage) -> list[StudySummary]:
 def _print_trial_table(summary: StudySummary) -> None:
     best = summary.best
 
-    def r_of(trial: Trial) -> Text:
-        return Text(units.score(trial.score), style="good" if best and trial.number == best.number else "")
+    def marked(trial: Trial) -> Text:
+        return Text(r_of(trial), style="good" if best and trial.number == best.number else "")
 
     columns: list[Column[Trial]] = [
         Column(title="#", cell=lambda trial: str(trial.number), right=True),
         Column(title="State", cell=lambda trial: Text(trial.state.value, style=_STATE_STYLES.get(trial.state, ""))),
-        Column(title="R", cell=r_of, right=True),
+        Column(title="R", cell=marked, right=True),
         Column(title="Throughput", cell=lambda trial: units.times(trial.throughput_ratio), right=True),
         Column(title="Convergence", cell=lambda trial: units.times(trial.convergence_ratio), right=True),
         Column(title="Samples/s", cell=_samples_per_second, right=True, from_width=_WIDE),
         Column(title="Memory", cell=lambda t: units.memory(peak_memory_bytes(t)), right=True, from_width=_VERY_WIDE),
+        Column(title="Measured", cell=_length, from_width=_WIDEST),
         Column(title="Took", cell=lambda t: units.seconds(outcome_seconds(t)), right=True, from_width=_VERY_WIDE),
         Column(title="Changed settings, or failure", cell=lambda t: what_happened(t, summary), wraps=True),
     ]
@@ -133,6 +134,10 @@ def _print_trial_table(summary: StudySummary) -> None:
 
 def _samples_per_second(trial: Trial) -> str:
     return units.number(trial.measurement.samples_per_second if trial.measurement else None)
+
+
+def _length(trial: Trial) -> str:
+    return length(trial.measurement) if trial.measurement else ""
 
 
 def _study_state(summary: StudySummary) -> Text:

@@ -6,7 +6,7 @@ import time
 
 from autotune.report.summary import StudySummary
 from autotune.study import StopRequest
-from autotune.trials import FailureKind, Stage, Trial
+from autotune.trials import FailureKind, Stage, Trial, TrialState
 
 
 class Progress:
@@ -56,7 +56,8 @@ class Progress:
         self.failures += trial.failure is not None
         if trial.is_baseline:
             self.baseline = trial
-        is_best = trial.score is not None and (self.best is None or trial.score > (self.best.score or 0.0))
+        is_complete = trial.state is TrialState.COMPLETE and trial.score is not None
+        is_best = is_complete and (self.best is None or (trial.score or 0.0) > (self.best.score or 0.0))
         if is_best:
             self.best = trial
         return is_best

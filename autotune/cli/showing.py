@@ -18,6 +18,7 @@ from autotune.errors import StudyError
 from autotune.evaluators.script import LOG
 from autotune.report import units
 from autotune.report.changes import Change, changes
+from autotune.report.findings import length, r_of
 from autotune.report.summary import StudySummary
 from autotune.trials import Failure, Measurement, Trial
 
@@ -76,6 +77,8 @@ def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | 
         pairs += _figures(trial, trial.measurement)
     if trial.failure is not None:
         pairs += _failure(trial.failure)
+    if trial.outcome is not None and trial.outcome.pruned is not None:
+        pairs += _pruned(trial, trial.outcome.pruned)
     if trial.outcome is not None:
         stages = [f"{stage.replace('_', ' ')} {units.seconds(s)}" for stage, s in trial.outcome.stage_s.items()]
         pairs += [("stages", ", ".join(stages))] if stages else []
@@ -97,7 +100,7 @@ def _state(trial: Trial) -> Text:
 
 def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Text]]:
     spread = f"+-{measurement.samples_per_second_spread:.0%}"
-    steps = f"{units.count(measurement.timed_steps, 'timed step')} after {measurement.warmup_steps} of warm-up"
+    steps = f"{length(measurement)}, after {measurement.warmup_steps} of warm-up"
     loss = f"{measurement.held_out_loss_before:.4g} to {measurement.held_out_loss_after:.4g}"
     learnt = f"{measurement.loss_source} loss {loss} in {units.seconds(measurement.convergence_time_s)} of training"
     pairs: list[tuple[str, str | Text]] = [
@@ -144,6 +147,16 @@ def _failure(failure: Failure) -> list[tuple[str, str | Text]]:
     ]
     known = ", ".join(part for part in where if part)
     return [*pairs, ("where", known)] if known else pairs
+
+
+def _pruned(trial: Trial, reason: str) -> list[tuple[str, str | Text]]:
+    last = trial.intermediates[-1]
+    so_far = f"{units.count(last.timed_steps, 'timed step')} in {units.seconds(last.training_time_s)} of training"
+    return [
+        ("R", f"{r_of(trial)}, estimated"),
+        ("pruned", reason),
+        ("so far", f"{so_far}, {units.number(last.samples_per_second)} samples/s, loss {last.training_loss:.4g}"),
+    ]
 
 
 def _print_settings(console: Console, settings: list[Change]) -> None:

@@ -16,6 +16,7 @@ from autotune.comparison.runs import (
     duplicate_count,
     elapsed_s,
     failed_count,
+    pruned_count,
 )
 from autotune.comparison.statistics import (
     Estimate,
@@ -59,6 +60,8 @@ class Standing:
     """Best R at the end, by run."""
     failed_count: float
     """Failed trials of a run, mean over runs."""
+    pruned_count: float
+    """Trials of a run that were ended early as clearly dominated, mean over runs."""
     duplicate_count: float
     """Configurations of a run that were executed again, mean over runs."""
     seconds: float
@@ -216,6 +219,7 @@ def _standing(contender: Contender, best: Floats, until_s: float, generator: np.
         area=interquartile_means(best.mean(axis=1, keepdims=True), generator)[0],
         finals=tuple(best[:, -1].tolist()),
         failed_count=float(np.mean([failed_count(run, budget) for run in runs])),
+        pruned_count=float(np.mean([pruned_count(run, budget) for run in runs])),
         duplicate_count=float(np.mean([duplicate_count(run, budget) for run in runs])),
         seconds=float(np.median([elapsed_s(run)[budget - 1] for run in runs])),
     )

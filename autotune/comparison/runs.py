@@ -101,6 +101,11 @@ def failed_count(run: Run, trial_budget: int) -> int:
     return sum(trial.failure is not None for trial in run.executed[:trial_budget])
 
 
+def pruned_count(run: Run, trial_budget: int) -> int:
+    """Return how many of the first trials were ended early."""
+    return sum(trial.state is TrialState.PRUNED for trial in run.executed[:trial_budget])
+
+
 def duplicate_count(run: Run, trial_budget: int) -> int:
     """Return how many of the first trials ran a configuration that the run had executed before."""
     hashes = [trial.config_hash for trial in run.executed[:trial_budget]]

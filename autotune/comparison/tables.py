@@ -20,13 +20,15 @@ def standings(comparison: Comparison) -> Table:
             _text(standing.final),
             _text(standing.area),
             f"{standing.failed_count:.1f}",
+            f"{standing.pruned_count:.1f}",
             f"{standing.duplicate_count:.1f}",
             units.seconds(standing.seconds),
         )
         for standing in comparison.standings
     )
-    columns = ("Searcher", "Seeds", "Best R at the end", "Mean best R so far", "Failed", "Repeated", "Wall time")
-    return Table(columns=columns, rows=rows, figures=frozenset(range(1, 7)))
+    what_happened = ("Failed", "Pruned", "Repeated", "Wall time")
+    columns = ("Searcher", "Seeds", "Best R at the end", "Mean best R so far", *what_happened)
+    return Table(columns=columns, rows=rows, figures=frozenset(range(1, 8)))
 
 
 def duels(comparison: Comparison) -> Table:
@@ -70,6 +72,7 @@ def rows(comparison: Comparison) -> list[dict[str, Any]]:
             "best_R_high": best.high,
             "is_final": int(trials) == comparison.trial_budget,
             "failed_per_run": standing.failed_count,
+            "pruned_per_run": standing.pruned_count,
             "duplicates_per_run": standing.duplicate_count,
             "seconds_per_run": standing.seconds,
         }

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankCommand, RankHost, RankReport
-from autotune.evaluators.rank_files import RankResult
+from autotune.evaluators.protocol import RankCommand, RankHost, RankReport, ShouldPrune, never_prune
+from autotune.evaluators.rank_files import RankResult, intermediates_from_text
 from autotune.evaluators.supervision import Supervision, Verdict, log_paths, with_final_logs
 from autotune.trials import Failure, FailureKind, Outcome, Stage, TrialRequest
 
@@ -36,17 +36,26 @@ class Attempts:
     """Whether each host's process supervises the ranks itself: it gets the same deadlines and is the first to tell."""
 
     def run(
-        self, *, hosts: Sequence[RankHost], progress: Callable[[Stage], None], cancelled: Callable[[], bool]
+        self,
+        *,
+        hosts: Sequence[RankHost],
+        progress: Callable[[Stage], None],
+        cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         """Return what came of it; nothing that was started outlives the call."""
         for _ in range(ADDRESS_ATTEMPTS):
-            verdict, outcome = self._attempt(hosts, progress, cancelled)
+            verdict, outcome = self._attempt(hosts, progress, cancelled, should_prune)
             if not verdict.address_in_use:
                 break
         return outcome
 
     def _attempt(
-        self, hosts: Sequence[RankHost], progress: Callable[[Stage], None], cancelled: Callable[[], bool]
+        self,
+        hosts: Sequence[RankHost],
+        progress: Callable[[Stage], None],
+        cancelled: Callable[[], bool],
+        should_prune: ShouldPrune,
     ) -> tuple[Verdict, Outcome]:
         supervision = Supervision(
             hosts=hosts,
@@ -55,6 +64,7 @@ class Attempts:
             slack_s=SLACK_S if self.supervised_there else 0.0,
             progress=progress,
             cancelled=cancelled,
+            should_prune=should_prune,
         )
         try:
             address, port = hosts[0].reserve_address()
@@ -66,9 +76,12 @@ class Attempts:
         finally:
             reports = [host.stop() for host in hosts]
         ended_s = time.monotonic()
+        last = reports[0].intermediates if verdict.pruned is None else None
         outcome = Outcome(
             measurement=verdict.measurement,
             failure=self._with_final_logs(verdict.failure, reports, commands) if verdict.failure else None,
+            pruned=verdict.pruned,
+            intermediates=intermediates_from_text(last) if last else supervision.intermediates,
             duration_s=ended_s - supervision.started_s,
             stage_s={**supervision.stage_s, CLEANUP: ended_s - decided_s},
             logs=log_paths(reports),

@@ -12,7 +12,7 @@ from autotune.errors import CampaignError
 from autotune.evaluators import op_cache
 from autotune.evaluators.attempts import Attempts
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankCommand, RankHost
+from autotune.evaluators.protocol import RankCommand, RankHost, ShouldPrune, never_prune
 from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, folder_name
 from autotune.trials import Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
@@ -56,6 +56,7 @@ class DeepSpeedEvaluator:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         if len(hosts) != self.ranks:
             raise CampaignError(f"hosts: got {len(hosts)}; this evaluator runs {self.ranks} ranks, one on each host")
@@ -66,7 +67,7 @@ class DeepSpeedEvaluator:
             ],
             deadlines=self.deadlines,
         )
-        return attempts.run(hosts=hosts, progress=progress, cancelled=cancelled)
+        return attempts.run(hosts=hosts, progress=progress, cancelled=cancelled, should_prune=should_prune)
 
     def _command(self, request: TrialRequest, *, rank: int, address: str, port: int) -> RankCommand:
         assignment = RankAssignment(

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from autotune.trials import Outcome, Stage, TrialRequest
+from autotune.trials import Intermediate, Outcome, Stage, TrialRequest
+
+ShouldPrune: TypeAlias = Callable[[Sequence[Intermediate]], str | None]
+"""Called with all that a running trial has measured on the way, whenever there is more; returns why it is to end early,
+None while it is to go on."""
+
+
+def never_prune(_intermediates: Sequence[Intermediate]) -> None:
+    """Let a trial go on, whatever it has measured: a `ShouldPrune`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +46,8 @@ class RankReport:
     """As `subprocess.Popen.returncode`: negative is the signal that killed it. None while it runs."""
     stage: Stage | None = None
     """The last stage the process said it entered."""
+    intermediates: str | None = None
+    """Text of the file of what it measured so far (rank 0 only); None while there is none."""
     result: str | None = None
     """Text of the result file; None while there is none."""
     log_tail: tuple[str, ...] = ()
@@ -93,6 +103,7 @@ class Evaluator(Protocol):
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         """Measure one configuration on `hosts` (rank i on hosts[i]); nothing it started outlives the call."""
         ...

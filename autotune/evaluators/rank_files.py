@@ -1,17 +1,18 @@
-"""The files between a controller and a rank: the assignment it reads, the stage it announces, the result it leaves."""
+"""The files between a controller and a rank: the assignment it reads, its stage, its figures so far, its result."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from autotune.trials import Budget, Outcome, TrialRequest
+from autotune.trials import Budget, Intermediate, Outcome, TrialRequest
 from autotune.workload import WorkloadReference
 
 REQUEST_FILE = "request.json"
 STAGE_FILE = "stage"
+INTERMEDIATES_FILE = "intermediates.json"
 RESULT_FILE = "result.json"
 LOG_FILE = "log.txt"
 
@@ -74,6 +75,16 @@ class RankResult:
 def folder_name(request: TrialRequest) -> str:
     """Return the name of a trial's folder in the run directory; each repeat has one of its own."""
     return f"trial-{request.number:05d}" + (f"-repeat-{request.repeat:03d}" if request.repeat else "")
+
+
+def intermediates_to_text(intermediates: Sequence[Intermediate]) -> str:
+    """Return the JSON text that `intermediates_from_text` reads."""
+    return json.dumps([asdict(intermediate) for intermediate in intermediates])
+
+
+def intermediates_from_text(text: str) -> tuple[Intermediate, ...]:
+    """Read what `intermediates_to_text` wrote."""
+    return tuple(Intermediate(**data) for data in json.loads(text))
 
 
 def request_from_json(data: Mapping[str, Any]) -> TrialRequest:

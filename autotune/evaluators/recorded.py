@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import CampaignError
-from autotune.evaluators.protocol import RankHost
+from autotune.evaluators.protocol import RankHost, ShouldPrune, never_prune
 from autotune.trials import Outcome, Point, Stage, TrialRequest, Value
 
 
@@ -21,6 +21,8 @@ class RecordedEvaluator:
 
     Nearest counts one for each parameter that differs or is missing, and for numbers less: the difference of their
     logarithms over ln 10, at most one. The baseline (no point of its own needed) answers with the recorded baseline.
+    What a trial had measured on the way is replayed too, so that it can be pruned; its duration is then what it would
+    have been. Trials that were pruned when they were recorded are left out: how they would have ended isn't known.
     """
 
     path: str
@@ -34,7 +36,7 @@ class RecordedEvaluator:
     def _records(self) -> list[tuple[dict[str, Value], bool, Outcome]]:
         try:
             rows = json.loads(Path(self.path).read_text(encoding="utf-8"))
-            records = [_record(row) for row in rows if row.get("outcome")]
+            records = [_record(row) for row in rows if row.get("outcome") and not row["outcome"].get("pruned")]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CampaignError(
                 f"recorded.path: can't read {self.path}: {error}; write it by autotune trials STUDY --format json"
@@ -54,13 +56,41 @@ class RecordedEvaluator:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         progress(Stage.RUN)
+        recorded = self._nearest(request)
+        for index in range(1, len(recorded.intermediates) + 1):
+            reason = should_prune(recorded.intermediates[:index])
+            if reason is not None:
+                return _cut(recorded, index, reason)
+        return recorded
+
+    def _nearest(self, request: TrialRequest) -> Outcome:
         if request.number == 0:
             for _, is_baseline, outcome in self._records:
                 if is_baseline:
                     return outcome
         return min(self._records, key=lambda record: _distance(record[0], request.point))[2]
+
+
+def _cut(recorded: Outcome, index: int, reason: str) -> Outcome:
+    """Return a recorded trial as it would have been, had it been pruned when it had measured so much."""
+    measured = recorded.intermediates[:index]
+    run_s = recorded.stage_s.get(Stage.RUN.value, 0.0)
+    whole_s = (
+        recorded.measurement.training_time_s if recorded.measurement else recorded.intermediates[-1].training_time_s
+    )
+    saved_s = run_s * max(0.0, 1 - measured[-1].training_time_s / whole_s)
+    return replace(
+        recorded,
+        measurement=None,
+        failure=None,
+        pruned=reason,
+        intermediates=measured,
+        duration_s=recorded.duration_s - saved_s,
+        stage_s={**recorded.stage_s, Stage.RUN.value: run_s - saved_s},
+    )
 
 
 def _record(row: Mapping[str, Any]) -> tuple[dict[str, Value], bool, Outcome]:

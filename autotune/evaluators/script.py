@@ -18,7 +18,7 @@ from autotune.errors import CampaignError
 from autotune.evaluators import op_cache
 from autotune.evaluators.attempts import Attempts
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankCommand, RankHost
+from autotune.evaluators.protocol import RankCommand, RankHost, ShouldPrune, never_prune
 from autotune.evaluators.rank_files import folder_name
 from autotune.evaluators.script_files import (
     ASSIGNMENT_FILE,
@@ -95,6 +95,7 @@ class ScriptEvaluator:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         if len(hosts) != 1:
             raise CampaignError(f"hosts: got {len(hosts)}; a script's command runs on one, and starts its ranks itself")
@@ -104,7 +105,7 @@ class ScriptEvaluator:
             deadlines=self.deadlines,
             supervised_there=True,
         )
-        outcome = attempts.run(hosts=hosts, progress=progress, cancelled=cancelled)
+        outcome = attempts.run(hosts=hosts, progress=progress, cancelled=cancelled, should_prune=should_prune)
         outcome = replace(outcome, logs=dict(zip([LOG], outcome.logs.values(), strict=False)))
         if outcome.measurement is None or not config_file.get(self.own_config, config_file.AUTOTUNING):
             return outcome

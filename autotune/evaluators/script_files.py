@@ -131,3 +131,8 @@ class StepRecord:
     def from_line(cls, line: str) -> StepRecord:
         """Read what `to_line` wrote."""
         return cls(**json.loads(line))
+
+
+def samples_of_all(step: StepRecord, engine: EngineRecord, *, ranks: int) -> int:
+    """Return the samples of a step over all ranks, as one of them can tell."""
+    return engine.train_batch_size if step.samples is None else step.samples * ranks

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune import ds_config as config_file
-from autotune.evaluators.protocol import RankHost
+from autotune.evaluators.protocol import RankHost, ShouldPrune, never_prune
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.trials import Failure, FailureKind, Measurement, Outcome, Stage, TrialRequest
 
@@ -49,6 +49,7 @@ class SimulatedEvaluator:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         progress(Stage.RUN)
         config = request.ds_config

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import Deadlines
-from autotune.evaluators.protocol import RankReport, Watched
-from autotune.evaluators.rank_files import RankResult
-from autotune.trials import Failure, FailureKind, Measurement, Stage, TrialRequest
+from autotune.evaluators.protocol import RankReport, ShouldPrune, Watched, never_prune
+from autotune.evaluators.rank_files import RankResult, intermediates_from_text
+from autotune.trials import Failure, FailureKind, Intermediate, Measurement, Stage, TrialRequest
 
 FIRST_POLL_S = 0.02
 POLL_S = 0.1
@@ -25,6 +25,8 @@ class Verdict:
 
     measurement: Measurement | None = None
     failure: Failure | None = None
+    pruned: str | None = None
+    """Why the trial is to end early."""
     address_in_use: bool = False
 
 
@@ -37,6 +39,7 @@ class Supervision:
     deadlines: Deadlines
     progress: Callable[[Stage], None]
     cancelled: Callable[[], bool]
+    should_prune: ShouldPrune = never_prune
     slack_s: float = 0.0
     """Added to every deadline: for ranks that are supervised on their own node as well."""
     started_s: float = field(default_factory=time.monotonic)
@@ -47,6 +50,8 @@ class Supervision:
     _trial_stage: Stage = field(init=False, default=Stage.LAUNCH)
     _trial_stage_s: float = field(init=False)
     _first_failure_s: float | None = field(init=False, default=None)
+    _measured: str | None = field(init=False, default=None)
+    """What rank 0 had measured when `should_prune` was asked last."""
 
     def __post_init__(self) -> None:
         self._stages = [Stage.LAUNCH for _ in self.hosts]
@@ -71,6 +76,11 @@ class Supervision:
                 time.sleep(max(0.0, interval_s - (now_s - asked_s)))
             interval_s = min(POLL_S, interval_s * 1.2)
 
+    @property
+    def intermediates(self) -> tuple[Intermediate, ...]:
+        """What rank 0 had measured on the way when that was last asked for."""
+        return intermediates_from_text(self._measured) if self._measured else ()
+
     def _follow(self, reports: Sequence[RankReport], now_s: float) -> None:
         for rank, report in enumerate(reports):
             if report.stage is not None and report.stage is not self._stages[rank]:
@@ -93,7 +103,14 @@ class Supervision:
             return Verdict(measurement=outcome.measurement)
         if self.cancelled():
             return Verdict(failure=diagnosis.cancelled(self._trial_stage))
-        return self._failed(reports, results, now_s) or self._overdue(reports, now_s)
+        return self._failed(reports, results, now_s) or self._pruned(reports[0]) or self._overdue(reports, now_s)
+
+    def _pruned(self, first: RankReport) -> Verdict | None:
+        if first.intermediates is None or first.intermediates == self._measured:
+            return None
+        self._measured = first.intermediates
+        reason = self.should_prune(self.intermediates)
+        return Verdict(pruned=reason) if reason is not None else None
 
     def _failed(
         self, reports: Sequence[RankReport], results: Sequence[RankResult | None], now_s: float

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from autotune.report import units
-from autotune.report.findings import FAILURES_IN_WORDS
+from autotune.report.findings import FAILURES_IN_WORDS, r_of
 from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
 from autotune.report.tables import STEP_PARTS, stage_seconds
@@ -112,6 +112,13 @@ def _progress(summary: StudySummary, places: dict[int, float], title: str) -> Fi
             },
             _points(completed, xs, scores, "trials", color=OTHER, size=8),
         ]
+    pruned = [trial for trial in summary.pruned if trial.number in places]
+    if completed and pruned:
+        estimates = [trial.score or 0.0 for trial in pruned]
+        places_of_pruned = [places[trial.number] for trial in pruned]
+        data.append(
+            _points(pruned, places_of_pruned, estimates, "pruned (estimate)", color=OTHER, size=8, symbol="circle-open")
+        )
     if kinds:
         share = min(0.4, _STRIP * len(kinds) + 0.03) if completed else 1.0
         if completed:
@@ -205,6 +212,8 @@ def described(trial: Trial) -> str:
         reason = trial.failure.reason
         short = reason if len(reason) <= _REASON_LENGTH else f"{reason[:_REASON_LENGTH]}…"
         lines.append(html.escape(f"{FAILURES_IN_WORDS[trial.failure.kind]}: {short}"))
+    if trial.outcome is not None and trial.outcome.pruned is not None:
+        lines.append(f"R {r_of(trial)}, pruned")
     if measurement is not None:
         lines.append(f"R {units.score(trial.score)}, {units.number(measurement.samples_per_second)} samples/s")
         lines.append(f"loss drop {units.number(measurement.convergence_per_second)}/s")

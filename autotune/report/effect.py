@@ -31,7 +31,7 @@ class LevelEffect:
 
     level: Value
     scores: tuple[float, ...]
-    """R of the completed ones."""
+    """R of the completed ones, and the estimates of pruned ones: without them a bad level would look better."""
     failed_count: int
 
     @property

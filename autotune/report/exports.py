@@ -177,6 +177,8 @@ def _chosen(summary: StudySummary, number: int | None) -> Trial:
         raise StudyError(f"study {summary.name!r}: got trial {number}; it has trials 0 to {len(summary.trials) - 1}")
     if trial.measurement is None:
         why = f"it ended as {trial.failure.kind}: {trial.failure.reason}" if trial.failure else "it has not ended yet"
+        if trial.outcome is not None and trial.outcome.pruned is not None:
+            why = f"it was pruned: {trial.outcome.pruned}"
         raise StudyError(f"study {summary.name!r}: trial {number} can't be exported: {why}; choose one that completed")
     return trial
 
@@ -190,6 +192,7 @@ def _figures(measurement: Measurement | None) -> dict[str, Any] | None:
         "tokens_per_second": measurement.tokens_per_second,
         "step_time_s": measurement.step_time_s,
         "timed_steps": measurement.timed_steps,
+        "step_time_interval": measurement.step_time_interval,
         "convergence_per_second": measurement.convergence_per_second,
         "convergence_time_s": measurement.convergence_time_s,
         "held_out_loss_before": measurement.held_out_loss_before,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from autotune.report import units
 from autotune.report.summary import StudySummary
-from autotune.trials import FailureKind, Trial
+from autotune.trials import EndedBy, FailureKind, Measurement, Trial, TrialState
 
 FAILURES_IN_WORDS = {
     FailureKind.INVALID_CONFIG: "invalid configuration",
@@ -86,14 +86,31 @@ def gain(trial: Trial) -> str:
 
 
 def tally(summary: StudySummary) -> str:
-    """Return how many trials were executed and how many failed, and why."""
+    """Return how many trials were executed, how many were pruned, and how many failed and why."""
     executed, budget = summary.executed_count, summary.trial_budget
     text = f"{f'{executed} of ' if executed <= budget else ''}{units.count(max(executed, budget), 'trial')} executed"
     kinds = Counter(trial.failure.kind for trial in summary.failed if trial.failure is not None)
+    if summary.pruned:
+        text += f"; {len(summary.pruned)} pruned"
     if not kinds:
         return f"{text}; none failed."
     why = units.listed([f"{amount} {FAILURES_IN_WORDS[kind]}" for kind, amount in kinds.most_common()])
     return f"{text}; {kinds.total()} failed ({why})."
+
+
+def r_of(trial: Trial) -> str:
+    """Return a trial's R: '1.414', of a pruned trial the estimate '~0.614'."""
+    return f"{'~' if trial.state is TrialState.PRUNED else ''}{units.score(trial.score)}"
+
+
+def length(measurement: Measurement) -> str:
+    """Return how long it was measured, how precisely: '12 steps, within 2.1 %', '9 steps, budget ended at 5.8 %'."""
+    steps = units.count(measurement.timed_steps, "step")
+    if measurement.step_time_interval is None:
+        return steps
+    precision = units.percent(measurement.step_time_interval)
+    ended = {EndedBy.BUDGET: "budget ended at", EndedBy.SCRIPT: "the script ended at"}
+    return f"{steps}, {ended.get(measurement.ended_by, 'within') if measurement.ended_by else 'within'} {precision}"
 
 
 def cautions(summary: StudySummary, validation: ValidationLike | None = None) -> list[str]:

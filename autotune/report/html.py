@@ -52,6 +52,7 @@ def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[s
         "effects_are_rough": len(scores) < ROUGH_BELOW_TRIALS and any(effect.explained is not None for effect in shown),
         "scores_from": min(scores, default=0.0),
         "scores_to": max(scores, default=1.0),
+        "pruned": tables.pruned(summary),
         "failures": tables.failures(summary),
         "trials": tables.trials(summary),
         "step_times": tables.step_times(summary),

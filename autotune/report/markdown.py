@@ -32,6 +32,8 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
         parts += section("Effect of each dimension on R", tables.level_effects(summary))
     parts += section("Where a training step's time goes", tables.step_times(summary))
     parts += section("Where the trials' time goes", tables.stage_times(summary))
+    if summary.pruned:
+        parts += section("Pruned: ended early, as clearly dominated", tables.pruned(summary))
     for kind, failed in tables.failures(summary).items():
         parts += section(f"Failures: {kind}", failed)
     parts += section("All trials", tables.trials(summary))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotune.objective import Objective, Reference
 from autotune.report.summary import StudySummary
-from autotune.trials import Trial
+from autotune.trials import Trial, TrialState
 
 
 def rescored(summary: StudySummary, objective: Objective) -> StudySummary:
@@ -25,6 +25,8 @@ def rescored(summary: StudySummary, objective: Objective) -> StudySummary:
 
 
 def _rescored(trial: Trial, objective: Objective, reference: Reference) -> Trial:
+    if trial.state is TrialState.PRUNED and trial.throughput_ratio is not None:
+        return replace(trial, score=objective.value(trial.throughput_ratio, trial.convergence_ratio))
     if trial.measurement is None:
         return trial
     score = objective.score(trial.measurement, reference)

@@ -41,8 +41,13 @@ class StudySummary:
 
     @property
     def completed(self) -> list[Trial]:
-        """Finished trials with an R, by number."""
-        return [trial for trial in self.finished if trial.score is not None]
+        """Finished trials that were measured to their ends and have an R, by number."""
+        return [trial for trial in self.finished if trial.state is TrialState.COMPLETE and trial.score is not None]
+
+    @property
+    def pruned(self) -> list[Trial]:
+        """Finished trials that were ended early as clearly dominated, by number; their R is an estimate."""
+        return [trial for trial in self.finished if trial.state is TrialState.PRUNED]
 
     @property
     def failed(self) -> list[Trial]:
@@ -61,7 +66,7 @@ class StudySummary:
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the highest R (the earliest of equals); None when no trial has a score."""
+        """The completed trial with the highest R (the earliest of equals); None when there is none."""
         return max(self.completed, key=lambda trial: (trial.score, -trial.number), default=None)
 
     @property

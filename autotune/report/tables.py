@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from autotune.report import units
 from autotune.report.changes import changed
 from autotune.report.effect import effects
-from autotune.report.findings import FAILURES_IN_WORDS, ValidationLike
+from autotune.report.findings import FAILURES_IN_WORDS, ValidationLike, r_of
 from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
 from autotune.trials import FailureKind, Measurement, Stage, Trial, TrialState
@@ -78,7 +78,7 @@ def trials(summary: StudySummary) -> Table:
             (
                 str(trial.number),
                 _state(trial),
-                units.score(trial.score),
+                r_of(trial),
                 units.number(measurement.samples_per_second if measurement else None),
                 units.number(measurement.convergence_per_second if measurement else None),
                 units.memory(_peak(measurement)),
@@ -121,6 +121,16 @@ def failures(summary: StudySummary) -> dict[str, Table]:
     return tables
 
 
+def pruned(summary: StudySummary) -> Table | None:
+    """Return the trials that were ended early, and why; None where none was."""
+    rows = [
+        (str(trial.number), r_of(trial), trial.outcome.pruned)
+        for trial in summary.pruned
+        if trial.outcome is not None and trial.outcome.pruned is not None
+    ]
+    return Table(columns=("Trial", "R", "Why"), rows=tuple(rows), figures=frozenset({0, 1})) if rows else None
+
+
 def level_effects(summary: StudySummary) -> Table:
     """Return R by level of every dimension, the dimension that explains most first."""
     rows = [
@@ -138,7 +148,7 @@ def level_effects(summary: StudySummary) -> Table:
         if level.scores or level.failed_count
     ]
     return Table(
-        columns=("Dimension", "Level", "Mean R", "Best R", "Completed", "Failed", "Explains"),
+        columns=("Dimension", "Level", "Mean R", "Best R", "With R", "Failed", "Explains"),
         rows=tuple(rows),
         figures=frozenset(range(1, 7)),
     )
@@ -245,6 +255,7 @@ _FIGURES: Sequence[tuple[str, _Read, Callable[[float | None], str]]] = (
     ("{loss} loss after the same time", lambda m: m.held_out_loss_after, units.number),
     ("Peak memory of a rank", _peak, units.memory),
     ("Spread of step times", lambda m: m.samples_per_second_spread, units.percent),
+    ("Median step known within", lambda m: m.step_time_interval, units.percent),
 )
 
 

@@ -8,14 +8,18 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from autotune.errors import AutotuneError
-from autotune.evaluators.protocol import Evaluator, RankHost
-from autotune.trials import Failure, FailureKind, Outcome, Stage, TrialRequest
+from autotune.evaluators.protocol import Evaluator, RankHost, ShouldPrune
+from autotune.trials import Failure, FailureKind, Intermediate, Outcome, Stage, TrialRequest
 
 logger = logging.getLogger(__name__)
 
 
 def ignore_stage(_number: int, _stage: Stage) -> None:
     """Be the `StageListener` of a runner that nobody listens to."""
+
+
+def prune_none(_request: TrialRequest, _intermediates: Sequence[Intermediate]) -> None:
+    """Be the `Judge` of a runner whose trials all go on to their ends."""
 
 
 def attempt(
@@ -25,6 +29,7 @@ def attempt(
     hosts: Sequence[RankHost],
     progress: Callable[[Stage], None],
     cancelled: Callable[[], bool],
+    should_prune: ShouldPrune,
 ) -> Outcome:
     """Evaluate a request; an exception of the evaluator (a bug, or a host that is gone) becomes a CRASH.
 
@@ -32,7 +37,9 @@ def attempt(
     """
     started = time.monotonic()
     try:
-        return evaluator.evaluate(request, hosts=hosts, progress=progress, cancelled=cancelled)
+        return evaluator.evaluate(
+            request, hosts=hosts, progress=progress, cancelled=cancelled, should_prune=should_prune
+        )
     except Exception as error:  # the border to evaluators, which may be plug-ins: one trial fails, not the study
         logger.exception("trial %d: the evaluator %s raised", request.number, type(evaluator).__name__)
         failure = Failure(

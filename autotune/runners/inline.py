@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autotune.errors import ResourceError
 from autotune.evaluators.protocol import Evaluator
-from autotune.runners.attempt import attempt, cancelled_outcome, ignore_stage
-from autotune.runners.protocol import Finished, StageListener
+from autotune.runners.attempt import attempt, cancelled_outcome, ignore_stage, prune_none
+from autotune.runners.protocol import Finished, Judge, StageListener
 from autotune.trials import TrialRequest
 
 
@@ -20,6 +20,7 @@ class InlineRunner:
     Args:
         evaluator: one with `ranks == 0`.
         on_stage: called with (trial number, stage) as trials enter their stages.
+        judge: says which running trials are to be pruned.
 
     Raises:
         ResourceError: when the evaluator needs hosts for ranks.
@@ -27,7 +28,9 @@ class InlineRunner:
 
     slots = 1
 
-    def __init__(self, evaluator: Evaluator, *, on_stage: StageListener = ignore_stage) -> None:
+    def __init__(
+        self, evaluator: Evaluator, *, on_stage: StageListener = ignore_stage, judge: Judge = prune_none
+    ) -> None:
         if evaluator.ranks != 0:
             raise ResourceError(
                 f"runner inline: the evaluator {type(evaluator).__name__} needs {evaluator.ranks} rank process(es), "
@@ -35,6 +38,7 @@ class InlineRunner:
             )
         self._evaluator = evaluator
         self._on_stage = on_stage
+        self._judge = judge
         self._waiting: deque[TrialRequest] = deque()
         self._cancelled = False
 
@@ -68,6 +72,7 @@ class InlineRunner:
                 hosts=(),
                 progress=lambda stage: self._on_stage(request.number, stage),
                 cancelled=lambda: self._cancelled,
+                should_prune=lambda intermediates: self._judge(request, intermediates),
             )
         self._waiting.popleft()  # only now: an interrupted evaluation is still to be collected
         return Finished(request, outcome)

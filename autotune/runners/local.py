@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from autotune import hardware
 from autotune.errors import ResourceError
 from autotune.evaluators.protocol import Evaluator
-from autotune.runners.attempt import ignore_stage
-from autotune.runners.protocol import Finished, StageListener
+from autotune.runners.attempt import ignore_stage, prune_none
+from autotune.runners.protocol import Finished, Judge, StageListener
 from autotune.runners.rank_process import RankProcess
 from autotune.runners.slot import SlotPool
 from autotune.trials import TrialRequest
@@ -24,6 +24,7 @@ class LocalRunner:
         evaluator: what measures a trial.
         gpus_per_rank: each rank gets so many GPUs of its own; 0 leaves the ranks what this process sees.
         on_stage: called with (trial number, stage) as trials enter their stages, from the trial's thread.
+        judge: says which running trials are to be pruned.
 
     Raises:
         ResourceError: when `gpus_per_rank` is below 0.
@@ -31,12 +32,19 @@ class LocalRunner:
 
     slots = 1
 
-    def __init__(self, evaluator: Evaluator, *, gpus_per_rank: int = 0, on_stage: StageListener = ignore_stage) -> None:
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        *,
+        gpus_per_rank: int = 0,
+        on_stage: StageListener = ignore_stage,
+        judge: Judge = prune_none,
+    ) -> None:
         if gpus_per_rank < 0:
             raise ResourceError(f"gpus_per_rank: got {gpus_per_rank}; it must be 0 or more")
         self._evaluator = evaluator
         self._gpus_per_rank = gpus_per_rank
-        self._pool = SlotPool(evaluator, on_stage=on_stage)
+        self._pool = SlotPool(evaluator, on_stage=on_stage, judge=judge)
         self._hosts: list[RankProcess] = []
 
     def open(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from autotune.trials import Outcome, Stage, TrialRequest
+from autotune.trials import Intermediate, Outcome, Stage, TrialRequest
 
 StageListener: TypeAlias = Callable[[int, Stage], None]
 """Called with (trial number, stage entered), from any thread."""
+
+Judge: TypeAlias = Callable[[TrialRequest, Sequence[Intermediate]], str | None]
+"""Called with a running trial and what it has measured on the way, from any thread; returns why it is to be pruned,
+None while it is to go on."""
 
 
 @dataclass(frozen=True, slots=True)

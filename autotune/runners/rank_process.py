@@ -16,7 +16,7 @@ import psutil
 
 from autotune.evaluators import processes
 from autotune.evaluators.protocol import RankCommand, RankReport
-from autotune.evaluators.rank_files import LOG_FILE, RESULT_FILE, STAGE_FILE
+from autotune.evaluators.rank_files import INTERMEDIATES_FILE, LOG_FILE, RESULT_FILE, STAGE_FILE
 from autotune.runners.bounded_log import BoundedLog
 from autotune.runners.fork_server import ForkedProcess, ForkServer
 from autotune.trials import Stage
@@ -77,7 +77,7 @@ class RankProcess:
         self._process = self._log = None
         self._directory = Path(command.directory)
         self._directory.mkdir(parents=True, exist_ok=True)
-        for stale in (STAGE_FILE, RESULT_FILE):
+        for stale in (STAGE_FILE, INTERMEDIATES_FILE, RESULT_FILE):
             (self._directory / stale).unlink(missing_ok=True)
         for name, text in command.files.items():
             path = self._directory / name
@@ -125,6 +125,7 @@ class RankProcess:
             running=exit_code is None,
             exit_code=exit_code,
             stage=_STAGES.get((_read(self._directory / STAGE_FILE) or "").strip()),
+            intermediates=_read(self._directory / INTERMEDIATES_FILE),
             result=result,
             log_tail=self._log.tail() if told and self._log else (),
             log_path=str(self._directory / LOG_FILE),

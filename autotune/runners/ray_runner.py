@@ -31,11 +31,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from autotune.errors import ResourceError
 from autotune.evaluators.protocol import Evaluator, RankCommand, RankReport
-from autotune.runners.attempt import ignore_stage
+from autotune.runners.attempt import ignore_stage, prune_none
 from autotune.runners.bundles import Bundles, PlacementStrategy
 from autotune.runners.cluster import Cluster, Node
 from autotune.runners.process_state import own_signals, quiet, ray_variables, restore_ray_variables
-from autotune.runners.protocol import Finished, StageListener
+from autotune.runners.protocol import Finished, Judge, StageListener
 from autotune.runners.rank_process import RankProcess
 from autotune.runners.reaper import Reaper
 from autotune.runners.slot import SlotPool
@@ -278,6 +278,7 @@ class RayRunner:
         gpus_per_rank: GPUs that Ray reserves for a rank; it sees no others.
         strategy: how Ray spreads a trial's ranks over nodes.
         on_stage: called with (trial number, stage) as trials enter their stages, from the trials' threads.
+        judge: says which running trials are to be pruned.
 
     Raises:
         ResourceError: when there is nothing to reserve, or the strategy is unknown.
@@ -293,6 +294,7 @@ class RayRunner:
         gpus_per_rank: float = 0,
         strategy: str = PlacementStrategy.PACK,
         on_stage: StageListener = ignore_stage,
+        judge: Judge = prune_none,
     ) -> None:
         if strategy not in list(PlacementStrategy):
             raise ResourceError(f"strategy: got {strategy!r}; it must be one of {', '.join(PlacementStrategy)}")
@@ -307,7 +309,7 @@ class RayRunner:
         self._evaluator = evaluator
         self._session = RaySession(address)
         self._started_here = address is None
-        self._pool = SlotPool(evaluator, on_stage=on_stage)
+        self._pool = SlotPool(evaluator, on_stage=on_stage, judge=judge)
         self._groups: list[PlacementGroup] = []
         self._hosts: list[RayHost] = []
 

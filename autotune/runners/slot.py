@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from autotune.errors import ResourceError
 from autotune.evaluators.protocol import Evaluator, RankHost
-from autotune.runners.attempt import attempt, cancelled_outcome, stop_all
-from autotune.runners.protocol import Finished, StageListener
+from autotune.runners.attempt import attempt, cancelled_outcome, prune_none, stop_all
+from autotune.runners.protocol import Finished, Judge, StageListener
 from autotune.trials import Stage, TrialRequest
 
 CANCEL_GRACE_S = 60.0
@@ -26,6 +26,7 @@ class Slot:
         hosts: one for each rank.
         finished: where results go; shared by the slots of a runner.
         on_stage: called with (trial number, stage), from the slot's thread.
+        judge: says whether the trial under way is to be pruned, from the slot's thread.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Slot:
         *,
         finished: queue.SimpleQueue[Finished],
         on_stage: StageListener,
+        judge: Judge,
     ) -> None:
         self._evaluator = evaluator
         self._hosts = tuple(hosts)
         self._finished = finished
         self._on_stage = on_stage
+        self._judge = judge
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._request: TrialRequest | None = None
@@ -80,7 +83,12 @@ class Slot:
             self._on_stage(request.number, stage)
 
         outcome = attempt(
-            self._evaluator, request, hosts=self._hosts, progress=progress, cancelled=self._cancelled.is_set
+            self._evaluator,
+            request,
+            hosts=self._hosts,
+            progress=progress,
+            cancelled=self._cancelled.is_set,
+            should_prune=lambda intermediates: self._judge(request, intermediates),
         )
         with self._lock:
             if self._request is not request:  # given up, and reported then
@@ -95,21 +103,29 @@ class SlotPool:
     Args:
         evaluator: what measures, in every slot.
         on_stage: called with (trial number, stage), from the slots' threads.
+        judge: says which trials under way are to be pruned, from the slots' threads.
         cancel_grace_s: how long cancelled trials may take to end.
     """
 
     def __init__(
-        self, evaluator: Evaluator, *, on_stage: StageListener, cancel_grace_s: float = CANCEL_GRACE_S
+        self,
+        evaluator: Evaluator,
+        *,
+        on_stage: StageListener,
+        judge: Judge = prune_none,
+        cancel_grace_s: float = CANCEL_GRACE_S,
     ) -> None:
         self._evaluator = evaluator
         self._on_stage = on_stage
+        self._judge = judge
         self._cancel_grace_s = cancel_grace_s
         self._finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         self._slots: list[Slot] = []
 
     def add(self, hosts: Sequence[RankHost]) -> None:
         """Add a slot on these hosts."""
-        self._slots.append(Slot(self._evaluator, hosts, finished=self._finished, on_stage=self._on_stage))
+        slot = Slot(self._evaluator, hosts, finished=self._finished, on_stage=self._on_stage, judge=self._judge)
+        self._slots.append(slot)
 
     def submit(self, request: TrialRequest) -> None:
         """Start a trial in a free slot.

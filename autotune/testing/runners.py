@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from autotune.errors import ResourceError
-from autotune.evaluators.protocol import Evaluator, RankCommand, RankHost, RankReport
+from autotune.evaluators.protocol import Evaluator, RankCommand, RankHost, RankReport, ShouldPrune, never_prune
 from autotune.runners.protocol import Finished, TrialRunner
 from autotune.trials import Budget, Failure, FailureKind, Measurement, Outcome, Stage, TrialRequest
 
@@ -60,6 +60,7 @@ class ScriptedEvaluator:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         """Do what the request says."""
         assert len(hosts) == self.ranks, f"got {len(hosts)} hosts for {self.ranks} ranks"
@@ -102,6 +103,7 @@ class ProcessEvaluator:
         hosts: Sequence[RankHost],
         progress: Callable[[Stage], None],
         cancelled: Callable[[], bool],
+        should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         """Run the ranks to their ends, or to the first that dies."""
         for rank, host in enumerate(hosts):

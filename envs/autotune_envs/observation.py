@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autotune.errors import SpaceError
 from autotune.searchers import FAILED_SCORE
 from autotune.space import SearchSpace
-from autotune.trials import FailureKind, Point, Trial
+from autotune.trials import FailureKind, Point, Trial, TrialState
 from autotune_envs.features import FEATURE_COUNT, WorkloadFeatures
 from autotune_envs.reward import value_of
 
@@ -58,7 +58,7 @@ def layout(sizes: Sequence[int]) -> dict[str, Field]:
         ("baseline_levels", levels, 0.0, "levels of the starting configuration, one-hot; 0 if outside the space"),
         ("best_score", 1, -1.0, "squashed best R so far, no less than that of a failed trial"),
         ("remaining_budget", 1, 0.0, "fraction of the trial budget that is left"),
-        ("scored_rate", 1, 0.0, "fraction of trials that have a score"),
+        ("scored_rate", 1, 0.0, "fraction of trials that have a score; of pruned ones it is an estimate"),
         ("failure_rates", kinds, 0.0, "fraction of trials by kind of failure (FAILURE_KINDS)"),
         ("workload", 2 * FEATURE_COUNT, 0.0, "WorkloadFeatures.vector: logarithmic amounts, then whether known"),
         (
@@ -132,7 +132,8 @@ class StudyObserver:
             return
         encoding = self.encoding_of(trial.point)
         scored = trial.score is not None and math.isfinite(trial.score)
-        self.best_score = max(self.best_score, value_of(trial))
+        if trial.state is not TrialState.PRUNED:  # an estimate is no claim
+            self.best_score = max(self.best_score, value_of(trial))
         self._trials += 1
         kinds = [trial.failure is not None and trial.failure.kind is kind for kind in FAILURE_KINDS]
         self._outcomes += [scored, *kinds]
@@ -182,7 +183,7 @@ class StudyObserver:
             best[positions] = np.where(self._scored[positions] > 0, np.maximum(best[positions], score), score)
             self._scored[positions] += 1
             self._sums[positions] += score
-            if value_of(trial) > self._incumbent_score:
+            if trial.state is not TrialState.PRUNED and value_of(trial) > self._incumbent_score:
                 self._incumbent_score = value_of(trial)
                 self._part("incumbent_levels")[:] = 0.0
                 self._part("incumbent_levels")[positions] = 1.0

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from autotune.searchers import FAILED_SCORE
-from autotune.trials import Trial
+from autotune.trials import Trial, TrialState
 
 
 def value_of(trial: Trial) -> float:
-    """Return the score R of a trial, and `FAILED_SCORE` for one that has none (it failed, or nothing is comparable)."""
+    """Return the score R of a trial, and `FAILED_SCORE` for one that has none (it failed, or nothing is comparable).
+
+    Of a pruned trial that is an estimate.
+    """
     return trial.score if trial.score is not None and math.isfinite(trial.score) else FAILED_SCORE
 
 
@@ -32,14 +35,15 @@ class Reward(Protocol):
 class Improvement:
     """By how much a trial raises the best score so far; 0 when it doesn't. In units of R, in [0, inf).
 
-    An episode's rewards sum to the best score it ended with, less the one it began with. A failed trial is worth 0.
+    An episode's rewards sum to the best score it ended with, less the one it began with. A failed trial is worth 0,
+    and a pruned one, whose score is an estimate.
     An agent that is trained over many episodes goes on exploring with it; with R itself it stops at a good point.
     """
 
     deterministic: ClassVar[bool] = True
 
     def __call__(self, trial: Trial, *, best_before: float) -> float:
-        return max(0.0, value_of(trial) - best_before)
+        return 0.0 if trial.state is TrialState.PRUNED else max(0.0, value_of(trial) - best_before)
 
 
 @dataclass(frozen=True, slots=True)

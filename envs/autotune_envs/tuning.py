@@ -78,7 +78,7 @@ class DeepSpeedTuningEnv(gymnasium.Env[Vector, Action]):
     | baseline_levels | L | 54:108 | 0, 1 | levels of the starting configuration, one-hot; 0 if outside the space |
     | best_score | 1 | 108:109 | -1, 1 | squashed best R so far (a failed trial counts as 0) |
     | remaining_budget | 1 | 109:110 | 0, 1 | proposals left in this episode / trial budget |
-    | scored_rate | 1 | 110:111 | 0, 1 | fraction of trials that have a score |
+    | scored_rate | 1 | 110:111 | 0, 1 | fraction of trials that have a score; of pruned ones it is an estimate |
     | failure_rates | 5 | 111:116 | 0, 1 | fraction of trials by kind of failure (`FAILURE_KINDS`) |
     | workload | 2 F | 116:138 | 0, 1 | log2 of amounts / full scale (`FEATURE_NAMES`), then whether each is known |
     | recent_trials | 4 (D + 9) | 138:222 | -1, 1 | the last 4 trials, latest first, each: 1 if there is one; level |

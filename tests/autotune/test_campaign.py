@@ -17,6 +17,9 @@ budget: {seconds: 5}
 DS = {"train_batch_size": 16, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
 
 
+SHORT = {"name": "short", "ds_config": DS}
+
+
 @pytest.fixture
 def write(tmp_path):
     """Return a function that writes a campaign file and its configuration."""
@@ -232,3 +235,19 @@ def test_a_narrowed_stage_is_prepared_for(write, tmp_path, levels):
     with campaigns.study(campaigns.create(campaign, storage, name="c")) as study:
         assert study.measure_baseline() is not None
     storage.close()
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, 0.03), ({"precision": 0.1}, 0.1), ({"precision": 0}, None)])
+def test_the_precision_of_a_budget_can_be_switched_off(given, wanted):
+    campaign = campaigns.parse(SHORT | {"budget": {"seconds": 5, **given}}, where="test")
+    assert campaign.budget.precision == wanted
+    assert campaigns.parse(campaign.model_dump(), where="again").budget.precision == wanted
+
+
+def test_a_pruner_that_is_none_is_refused():
+    assert campaigns.parse(SHORT, where="test").pruner == "percentile"
+    assert campaigns.parse(SHORT | {"pruner": "none"}, where="test").pruner == "none"
+    with pytest.raises(CampaignError, match="pruner: got 'median'; input should be 'none' or 'percentile'"):
+        campaigns.parse(SHORT | {"pruner": "median"}, where="test")
+    with pytest.raises(CampaignError, match=r"budget.precision: got 1.5; .*less than 1"):
+        campaigns.parse(SHORT | {"budget": {"seconds": 5, "precision": 1.5}}, where="test")

@@ -266,7 +266,7 @@ class Failing:
         assert len(ds_configs) > 10
         progress("ready")
 
-    def evaluate(self, request, *, hosts, progress, cancelled):
+    def evaluate(self, request, *, hosts, progress, cancelled, should_prune):
         if self.left:
             self.left -= 1
             return Outcome(failure=Failure(kind=FailureKind.OUT_OF_MEMORY, reason="made up"))

@@ -7,7 +7,17 @@ import pytest
 
 from autotune.errors import CampaignError
 from autotune.testing.searchers import finished_trial
-from autotune.trials import Budget, Failure, FailureKind, Outcome, Stage, TrialRequest
+from autotune.trials import (
+    Budget,
+    EndedBy,
+    Failure,
+    FailureKind,
+    Intermediate,
+    Outcome,
+    Stage,
+    TrialRequest,
+    TrialState,
+)
 
 
 @pytest.mark.parametrize("score", [1.5, None])
@@ -36,6 +46,43 @@ def test_an_outcome_is_one_thing():
         Outcome()
     with pytest.raises(ValueError, match="exactly one"):
         Outcome(measurement=measured.measurement, failure=failed.failure)
+    with pytest.raises(ValueError, match="exactly one"):
+        Outcome(measurement=measured.measurement, pruned="slow")
+
+
+def test_a_pruned_trial_survives_json_counts_and_is_no_failure():
+    course = tuple(
+        Intermediate(training_time_s=t, timed_steps=3, samples_per_second=5.0, loss_before=2.0, training_loss=1.5)
+        for t in (1.0, 2.0)
+    )
+    outcome = Outcome(pruned="clearly dominated", intermediates=course)
+    assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+    trial = replace(finished_trial(3, {}, 1.0), outcome=outcome, state=outcome.state)
+    assert (trial.state, trial.counts, trial.failure, trial.measurement) == (TrialState.PRUNED, True, None, None)
+    assert trial.intermediates == course
+
+
+def test_a_measurement_keeps_its_floats_bit_for_bit():
+    measured = finished_trial(0, {}, 1.0).outcome
+    kept = replace(
+        measured.measurement,
+        training_losses=(1 / 3, 5.5451774597167969),
+        step_times_s=(0.1 + 0.2,),
+        step_time_interval=1 / 7,
+        ended_by=EndedBy.PRECISION,
+    )
+    outcome = replace(measured, measurement=kept)
+    assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+
+def test_a_record_of_before_trials_adapted_their_length_is_read():
+    data = finished_trial(0, {}, 1.0).outcome.to_json()
+    for name in ("step_time_interval", "ended_by", "step_times_s", "training_losses"):
+        del data["measurement"][name]
+    del data["pruned"], data["intermediates"]
+    old = Outcome.from_json(json.loads(json.dumps(data)))
+    assert (old.measurement.step_time_interval, old.measurement.ended_by) == (None, None)
+    assert old.measurement.training_losses == old.measurement.step_times_s == old.intermediates == ()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +93,8 @@ def test_an_outcome_is_one_thing():
         ({"seconds": 0}, "budget.seconds: got 0"),
         ({"seconds": float("inf")}, "budget.seconds: got inf; it must be above 0 and finite"),
         ({"steps": 5, "warmup_steps": -1}, "budget.warmup_steps: got -1"),
+        ({"steps": 5, "precision": 0.0}, "budget.precision: got 0.0; it must be above 0 and below 1"),
+        ({"steps": 5, "precision": 3}, "budget.precision: got 3; .* such as 0.03 for 3 %"),
     ],
 )
 def test_a_budget_is_one_positive_length(budget, complaint):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import autotune_envs
 from autotune.hardware import Hardware
 from autotune.testing.searchers import SPACE, finished_trial
-from autotune.trials import Failure, FailureKind, Outcome
+from autotune.trials import Failure, FailureKind, Outcome, TrialState
 from autotune_envs import DeepSpeedTuningEnv, StudyObserver, WorkloadFeatures, layout
 from autotune_envs.observation import squash
 from tests.autotune.test_space import DEFAULT
@@ -26,6 +26,8 @@ def trials(draw):
     encoding = [draw(st.integers(0, size - 1)) for size in SPACE.sizes]
     point = draw(st.sampled_from([SPACE.decode(encoding), {}, {"precision": "fp64"}]))
     trial = finished_trial(draw(st.integers(0, 99)), point, 1.0, is_baseline=draw(st.booleans()))
+    if draw(st.booleans()):
+        trial = replace(trial, outcome=Outcome(pruned="made up"), state=TrialState.PRUNED)
     kind = draw(st.sampled_from([None, *FailureKind]))
     if kind is not None:
         failed = Outcome(failure=Failure(kind=kind, reason="made up"))
@@ -171,3 +173,16 @@ def test_action_point_encoding_agree(encoding):
     kept = StudyObserver(SPACE, WorkloadFeatures()).encoding_of(json.loads(json.dumps(point)))
     assert kept == SPACE.encode(point)
     assert SPACE.decode(kept) == point
+
+
+def test_the_estimate_of_a_pruned_trial_counts_for_its_levels_and_never_as_the_best():
+    observer = StudyObserver(SPACE, WorkloadFeatures())
+    first, other = SPACE.decode([0] * len(SPACE.sizes)), SPACE.decode([1] * len(SPACE.sizes))
+    observer.add(finished_trial(0, first, 1.0, is_baseline=True))
+    pruned = replace(finished_trial(1, other, 3.0), outcome=Outcome(pruned="slow"), state=TrialState.PRUNED)
+    observer.add(pruned)
+    assert observer.best_score == 1.0
+    assert (part(observer, "incumbent_levels") == one_hot(first)).all()
+    assert part(observer, "scored_rate") == 1.0
+    assert part(observer, "failure_rates").sum() == 0
+    assert part(observer, "level_best_scores").max() == pytest.approx(squash(3.0))

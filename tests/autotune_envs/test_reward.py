@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.testing.searchers import SPACE, finished_trial
+from autotune.trials import Outcome, TrialState
 from autotune_envs import Improvement, RelativeScore
 
 POINT = SPACE.decode([0] * 5)
@@ -31,6 +32,12 @@ def test_relative_score_is_minus_one_for_a_failure_and_above_zero_for_a_new_best
     assert (reward > 0) == (score is not None and score / best > 1)
     if score is None:
         assert reward == -1
+
+
+def test_an_estimate_is_no_improvement_and_still_teaches():
+    pruned = replace(finished_trial(1, POINT, 3.0), outcome=Outcome(pruned="slow"), state=TrialState.PRUNED)
+    assert Improvement()(pruned, best_before=2.0) == 0
+    assert RelativeScore()(pruned, best_before=4.0) == pytest.approx(-0.25)
 
 
 @pytest.mark.parametrize("reward", [Improvement(), RelativeScore()])

@@ -1,11 +1,18 @@
-"""What a rank tells its host: the stage it entered and the result it leaves, each in a file written at once."""
+"""What a rank tells its host: its stage, what it measured so far and its result, each in a file written at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.evaluators.rank_files import RESULT_FILE, STAGE_FILE, RankResult
-from autotune.trials import Stage
+from autotune.evaluators.rank_files import (
+    INTERMEDIATES_FILE,
+    RESULT_FILE,
+    STAGE_FILE,
+    RankResult,
+    intermediates_to_text,
+)
+from autotune.trials import Intermediate, Stage
 
 
 class Reporter:
@@ -21,6 +28,10 @@ class Reporter:
         """Say that a stage begins."""
         self.stage = stage
         self._write(STAGE_FILE, stage.value)
+
+    def report(self, course: Sequence[Intermediate]) -> None:
+        """Say what was measured on the way so far."""
+        self._write(INTERMEDIATES_FILE, intermediates_to_text(course))
 
     def deliver(self, result: RankResult) -> None:
         """Leave the result. What happens to this process afterwards no longer matters."""

@@ -14,7 +14,7 @@ from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.process_group import ProcessGroup
 from autotune.evaluators.rank_worker.schedule import Schedule
 from autotune.evaluators.rank_worker.step_timer import StepTimer
-from autotune.trials import FailureKind
+from autotune.trials import KEPT_STEPS, FailureKind, Intermediate
 from autotune.workload import TrainingWorkload
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -39,8 +39,9 @@ class Training:
         self.group = group
         self.phase_s: dict[str, float] = defaultdict(float)
         """Seconds by phase, summed over the timed steps of this rank."""
-        self.last_loss = math.nan
-        """Training loss of the last step, mean over its micro-steps, on this rank."""
+        self.losses: list[float] = []
+        """Training loss of each step so far, mean over its micro-steps, on this rank."""
+        self._reported_steps = 0
 
     def step(self, schedule: Schedule) -> None:
         """Train one optimizer step and record it.
@@ -52,18 +53,38 @@ class Training:
         timer.start()
         loss = self._train(timer)
         time_s, phases = timer.stop()
-        self.last_loss = loss.item()
-        slowest_s, diverged = self.group.maximum([time_s, 0.0 if math.isfinite(self.last_loss) else 1.0])
+        own_loss = loss.item()
+        self.losses.append(own_loss)
+        slowest_s, diverged = self.group.maximum([time_s, 0.0 if math.isfinite(own_loss) else 1.0])
         if diverged:
             raise TrialFailed(
                 FailureKind.DIVERGED,
-                f"the training loss was not finite in step {schedule.steps + 1} ({self.last_loss} on this rank); "
+                f"the training loss was not finite in step {schedule.steps + 1} ({own_loss} on this rank); "
                 "a lower learning rate, a warm-up or gradient clipping may help",
             )
         if schedule.next_step_is_timed:
             for phase, seconds in phases.items():
                 self.phase_s[phase] += seconds
         schedule.record_step(slowest_s)
+
+    def report(self, schedule: Schedule) -> Intermediate:
+        """Return what was measured so far, and record that it was reported; every rank takes part."""
+        since = self.losses[self._reported_steps :]
+        (loss_sum,) = self.group.total([math.fsum(since)])
+        self._reported_steps = len(self.losses)
+        schedule.record_report()
+        return Intermediate(
+            training_time_s=schedule.training_time_s,
+            timed_steps=schedule.timed_steps,
+            samples_per_second=schedule.samples_per_step / schedule.step_time_s,
+            loss_before=schedule.loss_before,
+            training_loss=loss_sum / len(since) / self.group.world_size,
+        )
+
+    def mean_losses(self) -> tuple[float, ...]:
+        """Return the training loss of each of the first `KEPT_STEPS` steps, mean over ranks; every rank takes part."""
+        sums = self.group.total(self.losses[:KEPT_STEPS])
+        return tuple(loss_sum / self.group.world_size for loss_sum in sums)
 
     def unrecorded_step(self) -> None:
         """Train one optimizer step outside of the schedule."""

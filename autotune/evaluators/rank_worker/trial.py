@@ -21,7 +21,7 @@ from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.evaluators.rank_worker.schedule import Schedule
 from autotune.evaluators.rank_worker.training import BACKWARD, FORWARD, OPTIMIZER, Training
 from autotune.evaluators.step_times import STAGE_3_WARMUP_STEPS
-from autotune.trials import FailureKind, Measurement, Outcome, Stage
+from autotune.trials import FailureKind, Intermediate, Measurement, Outcome, Stage
 from autotune.workload import TrainingWorkload, WorkloadContext
 
 SETTLING_STEPS = 1
@@ -86,10 +86,14 @@ def _training(
 def _train(training: Training, schedule: Schedule, memory: PeakMemory, reporter: Reporter) -> None:
     training.measure_held_out(schedule)
     memory.start()
+    course: list[Intermediate] = []
     while not schedule.is_over:
         training.step(schedule)
         if schedule.steps == 1:
             reporter.enter(Stage.RUN)
+        if schedule.report_is_due:
+            course.append(training.report(schedule))
+            reporter.report(course)
         if schedule.evaluation_is_due:
             training.measure_held_out(schedule)
     (skipped,) = training.group.maximum([training.engine.skipped_steps])
@@ -104,7 +108,8 @@ def _train(training: Training, schedule: Schedule, memory: PeakMemory, reporter:
 def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effective: dict[str, Any]) -> Outcome | None:
     group = training.group
     peaks = group.from_each_rank(memory.peak_bytes())
-    (loss_sum,) = group.total([training.last_loss])
+    (loss_sum,) = group.total([training.losses[-1]])
+    training_losses = training.mean_losses()
     skipped_steps = training.engine.skipped_steps
     communication_s = communication.seconds_per_step(training.unrecorded_step, group.device)
     if group.rank != 0:
@@ -138,6 +143,10 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
             "torch": torch.__version__,
             "deepspeed": deepspeed.__version__,
         },
+        step_time_interval=schedule.interval,
+        ended_by=schedule.ended_by,
+        step_times_s=schedule.step_times_s,
+        training_losses=training_losses,
     )
     return Outcome(measurement=measurement)
 

@@ -23,14 +23,21 @@ from autotune.evaluators.rank_worker import engine as rank_engine
 from autotune.evaluators.rank_worker import failures
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.memory import PeakMemory
-from autotune.evaluators.script_files import ENGINE_FILE, STEPS_FILE, EngineRecord, ScriptAssignment, StepRecord
+from autotune.evaluators.script_files import (
+    ENGINE_FILE,
+    STEPS_FILE,
+    EngineRecord,
+    ScriptAssignment,
+    StepRecord,
+    samples_of_all,
+)
 from autotune.evaluators.script_worker import sent_config
 from autotune.evaluators.script_worker.micro_steps import MicroSteps
 from autotune.evaluators.script_worker.phases import BACKWARD, FORWARD, OPTIMIZER, Phases
 from autotune.evaluators.script_worker.progress import Progress
 from autotune.evaluators.step_times import STAGE_3_WARMUP_STEPS
 from autotune.space import ACCUMULATION, MICRO_BATCH
-from autotune.trials import FailureKind, Stage
+from autotune.trials import FailureKind, Intermediate, Stage
 
 _SHIELDED: list[bool] = []
 """Not empty while an engine that is not watched goes backward."""
@@ -43,6 +50,10 @@ class Listener(Protocol):
 
     def enter(self, stage: Stage) -> None:
         """Hear that a stage begins."""
+        ...
+
+    def report(self, course: Sequence[Intermediate]) -> None:
+        """Hear what was measured on the way so far."""
         ...
 
     def deliver(self, result: RankResult) -> None:
@@ -93,6 +104,7 @@ class EngineWatch:
         self._probe = probe
         self._steps = steps
         self._progress = Progress(assignment.request, warmup_steps=record.warmup_steps)
+        self._course: list[Intermediate] = []
         self._is_cuda = torch.cuda.is_available() and assignment.device != "cpu"
         self._phases = Phases(is_cuda=self._is_cuda)
         self._memory = PeakMemory("cuda" if self._is_cuda else "cpu")
@@ -212,10 +224,13 @@ class EngineWatch:
         except TrialFailed as failed:
             _end(self._probe, failures.result_of(failed, stage=self._stage, initializing=False))
         self._write(record)
-        whole = engine.train_batch_size if record.samples is None else record.samples * self._assignment.ranks
-        self._progress.add(record.time_s, samples=whole)
+        whole = samples_of_all(record, engine, ranks=self._assignment.ranks)
+        intermediate = self._progress.add(record.time_s, samples=whole, loss=record.loss)
         if self._progress.steps == 1:
             self._enter(Stage.RUN)
+        if intermediate is not None:
+            self._course.append(intermediate)
+            self._probe.report(self._course)
         if self._progress.is_over:
             _end(self._probe, RankResult())
         self._step_began_s = time.perf_counter()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from autotune.evaluators.script_files import (
 from autotune.evaluators.script_worker.measuring import RankRecord, measure
 from autotune.evaluators.script_worker.rank_watch import RankWatch, name_of
 from autotune.evaluators.supervision import GRACE_S, Supervision, Verdict
-from autotune.trials import Failure, FailureKind, Outcome, Stage
+from autotune.trials import Failure, FailureKind, Intermediate, Outcome, Stage
 
 OTHERS_GRACE_S = 5.0
 """Once one rank has spent its budget, the others have this long to end the same step."""
@@ -108,6 +108,7 @@ class Guard:
             deadlines=assignment.deadlines,
             progress=self._reporter.enter,
             cancelled=lambda: False,
+            should_prune=self._pass_on,
         )
         verdict = supervision.run()
         if verdict.failure is not None and self._told is not None and verdict.failure.reason == self._told.reason:
@@ -115,6 +116,10 @@ class Guard:
             told = replace(verdict.failure, rank=self._told.rank, stage=self._reporter.stage)
             return replace(verdict, failure=told)
         return verdict
+
+    def _pass_on(self, course: Sequence[Intermediate]) -> None:
+        """Tell the controller what rank 0 has measured on the way; whether to prune is decided there."""
+        self._reporter.report(course)
 
     def _make_room(self) -> None:
         for rank in self._ranks:

@@ -8,10 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.evaluators.script_files import ENGINE_FILE, STEPS_FILE, EngineRecord, StepRecord
+from autotune.evaluators.script_files import ENGINE_FILE, STEPS_FILE, EngineRecord, StepRecord, samples_of_all
+from autotune.evaluators.script_worker.progress import Progress
 from autotune.evaluators.script_worker.rank_watch import read
-from autotune.evaluators.step_times import LEAST_TIMED_STEPS, relative_spread
-from autotune.trials import Failure, FailureKind, Measurement, Outcome, Stage, TrialRequest
+from autotune.evaluators.step_times import LEAST_TIMED_STEPS, relative_interval, relative_spread
+from autotune.trials import (
+    KEPT_STEPS,
+    EndedBy,
+    Failure,
+    FailureKind,
+    Measurement,
+    Outcome,
+    Stage,
+    TrialRequest,
+)
 
 LOSS_WINDOW = 0.2
 """Share of the training time, up to the convergence time, over which training losses are averaged: one batch's loss is
@@ -126,7 +136,22 @@ def _measurement(
         trained_parameters=engine.trained_parameters,
         total_parameters=engine.total_parameters,
         remarks=_remarks(engine, ranks[0].steps[0], samples_per_step),
+        step_time_interval=relative_interval(sorted(timed_s)),
+        ended_by=_ended_by(request, ranks, engine),
+        step_times_s=tuple(timed_s[:KEPT_STEPS]),
+        training_losses=tuple(losses[:KEPT_STEPS]),
     )
+
+
+def _ended_by(request: TrialRequest, ranks: Sequence[RankRecord], engine: EngineRecord) -> EndedBy:
+    """Return what ended the training: the first rank that has enough ends it for all."""
+    for rank in ranks:
+        progress = Progress(request, warmup_steps=engine.warmup_steps)
+        for step in rank.steps:
+            progress.add(step.time_s, samples=samples_of_all(step, engine, ranks=len(ranks)))
+        if progress.is_over:
+            return progress.ended_by
+    return EndedBy.SCRIPT
 
 
 def _samples(step: Sequence[StepRecord], engine: EngineRecord) -> float:

@@ -18,7 +18,7 @@ from autotune.evaluators.rank_worker import failures
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.evaluators.script_files import ASSIGNMENT_FILE, PID_FILE, ScriptAssignment, rank_folder
-from autotune.trials import FailureKind, Stage
+from autotune.trials import FailureKind, Intermediate, Stage
 
 DISTRIBUTED = "torch.distributed.distributed_c10d"
 DEEPSPEED = "deepspeed"
@@ -92,6 +92,11 @@ class Probe:
         self._stage = stage
         if self._reporter is not None:
             self._reporter.enter(stage)
+
+    def report(self, course: Sequence[Intermediate]) -> None:
+        """Say what was measured on the way so far."""
+        if self._reporter is not None:
+            self._reporter.report(course)
 
     def deliver(self, result: RankResult) -> None:
         """Leave this rank's result; the first one counts."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from autotune.evaluators.protocol import RankReport
-from autotune.evaluators.rank_files import RESULT_FILE, STAGE_FILE
+from autotune.evaluators.rank_files import INTERMEDIATES_FILE, RESULT_FILE, STAGE_FILE
 from autotune.evaluators.script_files import PID_FILE, rank_folder
 from autotune.trials import Stage
 
@@ -68,6 +68,7 @@ class RankWatch:
             running=running,
             exit_code=None if running else exit_code,
             stage=_STAGES.get((read(self.folder / STAGE_FILE) or "").strip()),
+            intermediates=read(self.folder / INTERMEDIATES_FILE),
             result=read(self.folder / RESULT_FILE),
             memory_exceeded_bytes=self._memory_exceeded_bytes,
         )

@@ -8,9 +8,11 @@ import json
 
 import pytest
 
+from autotune import storage as storages
 from autotune.cli.exit_codes import ExitCode
 from autotune.evaluators.recorded import RecordedEvaluator
 from autotune.trials import Budget, Outcome, TrialRequest
+from tests import recorded_trials
 from tests.autotune.cli.conftest import trials_of
 
 pytestmark = pytest.mark.usefixtures("finished")
@@ -121,3 +123,26 @@ def test_a_missing_storage_is_not_made(cli, finished):
     assert answer.code == ExitCode.WRONG_INPUT
     assert "there is no file autotune.db here" in answer.err
     assert not (finished / "autotune.db").exists()
+
+
+def test_a_pruned_trial_is_shown_with_its_reason_and_its_figures_so_far(cli, folder):
+    opened = storages.connect("sqlite:///autotune.db")
+    name = "replayed"
+    replayed = recorded_trials.study(
+        opened, "quickstart", searcher="cmaes", seed=1, pruner="percentile", trial_budget=12, name=name
+    )
+    opened.close()
+    number = replayed.pruned[0]
+    shown = " ".join(cli("show", name, str(number)).out.split())
+    trial = replayed.trials[number]
+    assert "state PRUNED" in shown
+    assert f"R ~{trial.score:.3f}, estimated" in shown
+    assert trial.outcome.pruned in shown
+    assert f"{trial.intermediates[-1].timed_steps} timed step" in shown
+    assert f"~{trial.score:.3f}" in cli("trials", name).out
+    assert f"{len(replayed.pruned)} pruned" in cli("status", name).out
+    rows = json.loads(cli("trials", name, "--format", "json").out)
+    assert rows[number]["outcome"]["pruned"] == trial.outcome.pruned
+    answer = cli("export", name, "--trial", str(number))
+    assert answer.code != ExitCode.OK
+    assert "it was pruned: clearly dominated" in answer.err

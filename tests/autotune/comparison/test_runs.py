@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune.comparison import Run
-from autotune.comparison.runs import best_so_far, common_reference, duplicate_count, elapsed_s, failed_count
+from autotune.comparison.runs import (
+    best_so_far,
+    common_reference,
+    duplicate_count,
+    elapsed_s,
+    failed_count,
+    pruned_count,
+)
 from autotune.errors import StudyError
 from autotune.objective import Objective, Reference
 from autotune.trials import Failure, FailureKind, Outcome, TrialState
@@ -44,9 +51,12 @@ def test_what_did_not_run_to_its_end_does_not_count():
         replace(trial(2, (900.0, 9.0)), outcome=None, state=TrialState.RUNNING),
         trial(3, None),
         trial(4, (150.0, 1.0), config="3"),
+        replace(trial(5, (900.0, 9.0)), outcome=Outcome(pruned="slow"), state=TrialState.PRUNED),
     )
     run = Run(seed=0, trials=trials)
-    assert [t.number for t in run.executed] == [0, 3, 4]
+    assert [t.number for t in run.executed] == [0, 3, 4, 5]
+    assert (pruned_count(run, 3), pruned_count(run, 4)) == (0, 1)
+    assert best_so_far(run, Objective(), REFERENCE)[-1] == best_so_far(run, Objective(), REFERENCE)[-2]
     assert failed_count(run, 3) == 1
     assert duplicate_count(run, 3) == 1
     assert duplicate_count(run, 2) == 0

@@ -16,8 +16,9 @@ from autotune.errors import CampaignError
 from autotune.evaluators import op_cache
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
+from autotune.evaluators.protocol import never_prune
 from autotune.runners.rank_process import RankProcess
-from autotune.trials import Budget, FailureKind, Outcome, Stage, TrialRequest
+from autotune.trials import Budget, EndedBy, FailureKind, Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
 
 HERE = Path(__file__).parent
@@ -63,12 +64,27 @@ def hosts():
 def run(tmp_path, hosts):
     shared = hosts
 
-    def run(trial, *, workload=BYTE_GPT, ranks=1, cancelled=lambda: False, hosts=None, execution="warm", **more):
+    def run(
+        trial,
+        *,
+        workload=BYTE_GPT,
+        ranks=1,
+        cancelled=lambda: False,
+        should_prune=never_prune,
+        hosts=None,
+        execution="warm",
+        **more,
+    ):
         evaluator = DeepSpeedEvaluator(
             workload=workload, ranks=ranks, run_directory=str(tmp_path), execution=execution, **more
         )
-        hosts = hosts or shared[:ranks]
-        outcome = evaluator.evaluate(trial, hosts=hosts, progress=lambda stage: None, cancelled=cancelled)
+        outcome = evaluator.evaluate(
+            trial,
+            hosts=hosts or shared[:ranks],
+            progress=lambda stage: None,
+            cancelled=cancelled,
+            should_prune=should_prune,
+        )
         assert ranks_in(tmp_path) == []
         assert Outcome.from_json(outcome.to_json()) == outcome
         return outcome
@@ -154,7 +170,10 @@ def test_the_same_request_gives_the_same_losses(by_stage, run, execution):
     again = run(request(config(2)), ranks=2, execution=execution).measurement
     assert again.held_out_loss_before == first.held_out_loss_before
     assert again.held_out_loss_after == first.held_out_loss_after
-    assert again.training_loss_last == first.training_loss_last
+    assert again.training_loss_last == first.training_loss_last == first.training_losses[-1]
+    assert again.training_losses == first.training_losses
+    assert len(first.training_losses) == first.warmup_steps + first.timed_steps
+    assert len(first.step_times_s) == first.timed_steps
 
 
 def test_trials_are_compared_at_the_same_training_time(run):
@@ -162,6 +181,32 @@ def test_trials_are_compared_at_the_same_training_time(run):
     assert measurement.convergence_time_s == 0.7
     assert measurement.training_time_s >= 0.7
     assert measurement.held_out_loss_after < measurement.held_out_loss_before
+
+
+def test_a_trial_ends_when_its_step_time_is_known_precisely_enough(run):
+    trial = request(config(), budget=Budget(steps=400, precision=0.9), convergence_at_s=0.2)
+    measurement = run(trial, ranks=2).measurement
+    assert measurement.ended_by is EndedBy.PRECISION
+    assert measurement.step_time_interval <= 0.9
+    assert 6 <= measurement.timed_steps < 400
+    assert measurement.training_time_s >= measurement.convergence_time_s == 0.2
+
+
+def test_a_pruned_trial_ends_within_a_moment_with_its_figures_so_far(run):
+    seen = []
+
+    def should_prune(course):
+        seen.append((time.monotonic(), course))
+        return "clearly dominated" if len(course) >= 2 else None
+
+    outcome = run(request(config(2), budget=Budget(steps=800)), ranks=2, should_prune=should_prune)
+    assert time.monotonic() - seen[-1][0] < 10
+    assert (outcome.pruned, outcome.measurement, outcome.failure) == ("clearly dominated", None, None)
+    assert outcome.intermediates == seen[-1][1]
+    first, second = outcome.intermediates[:2]
+    assert 0 < first.training_time_s < second.training_time_s
+    assert first.loss_before == second.loss_before > first.training_loss > second.training_loss
+    assert second.samples_per_second > 0
 
 
 def test_bf16_with_activation_checkpointing(run):

@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.evaluators.length import FIRST_TRIAL_SHARE, MOMENTS
 from autotune.evaluators.rank_worker.schedule import Schedule, interpolate
-from autotune.trials import Budget
+from autotune.evaluators.step_times import relative_interval
+from autotune.trials import KEPT_STEPS, Budget, EndedBy
 
 times = st.lists(st.floats(0.01, 2.0), min_size=400, max_size=400)
 
@@ -99,6 +101,75 @@ def test_law_of_the_end(times, seconds, at_s, settling):
     assert plan.training_time_s - 2 * median >= seconds * (1 - 1e-9)
     assert plan.training_time_s >= plan.convergence_time_s * (1 - 1e-9)
     assert plan.loss_before > plan.loss_at_convergence_time > 0
+
+
+def test_a_precise_trial_ends_before_its_budget():
+    plan = schedule(Budget(steps=100, precision=0.03), convergence_at_s=1.0)
+    assert len(follow(plan, [1.0] * 120)) == 2 + 6  # an interval takes six timed steps
+    assert (plan.timed_steps, plan.interval, plan.ended_by) == (6, 0.0, EndedBy.PRECISION)
+    fixed = schedule(Budget(steps=100), convergence_at_s=1.0)
+    follow(fixed, [1.0] * 120)
+    assert (fixed.timed_steps, fixed.ended_by) == (100, EndedBy.BUDGET)
+
+
+def test_a_noisy_trial_ends_with_its_budget_and_says_how_precise_it_is():
+    plan = schedule(Budget(steps=10, precision=0.03), convergence_at_s=1.0)
+    follow(plan, [1.0, 2.0] * 20)
+    assert (plan.timed_steps, plan.ended_by) == (10, EndedBy.BUDGET)
+    assert plan.interval == pytest.approx((2.0 - 1.0) / 2 / 1.5)
+
+
+@pytest.mark.parametrize("budget", [{"steps": 40}, {"samples": 160}, {"seconds": 40.0}])
+def test_the_first_trial_trains_half_of_the_budget_however_precise_it_is(budget):
+    plan = schedule(Budget(**budget, precision=0.03))
+    follow(plan, [1.0] * 60)
+    assert plan.timed_steps == FIRST_TRIAL_SHARE * 40
+    assert plan.convergence_time_s == plan.training_time_s == 22.0
+    assert plan.ended_by is EndedBy.PRECISION
+    assert plan.loss_at_convergence_time == 10.0 - 22
+
+
+def test_a_precise_trial_goes_on_to_the_convergence_time():
+    plan = schedule(Budget(steps=100, precision=0.03), convergence_at_s=20.5)
+    follow(plan, [1.0] * 120)
+    assert plan.training_time_s == 21.0
+    assert plan.loss_at_convergence_time == pytest.approx(10.0 - 20.5)
+    assert plan.ended_by is EndedBy.PRECISION
+
+
+@settings(deadline=None)
+@given(
+    times=times, seconds=st.floats(0.5, 20.0), at_s=st.none() | st.floats(0.1, 20.0), precision=st.floats(0.001, 0.9)
+)
+def test_law_of_the_end_of_an_adaptive_trial(times, seconds, at_s, precision):
+    plan = schedule(Budget(seconds=seconds, precision=precision), convergence_at_s=at_s)
+    steps = follow(plan, times, loss=lambda steps: 5.0 / (1 + steps))
+    timed = [time_s for is_timed, time_s in steps if is_timed]
+    spent = plan.training_time_s - 2 * plan.step_time_s >= seconds * (1 - 1e-9)
+    assert plan.interval == relative_interval(sorted(timed))
+    precise = plan.interval is not None and plan.interval <= precision
+    assert plan.ended_by is (EndedBy.PRECISION if precise else EndedBy.BUDGET)
+    assert precise or spent
+    assert plan.training_time_s >= plan.convergence_time_s * (1 - 1e-9)
+    if at_s is None:
+        assert plan.training_time_s - 2 * plan.step_time_s >= FIRST_TRIAL_SHARE * seconds * (1 - 1e-9)
+    assert plan.step_times_s == tuple(timed[:KEPT_STEPS])
+
+
+def test_reports_are_due_at_a_few_moments_up_to_the_convergence_time_and_beyond():
+    plan = schedule(Budget(steps=200), convergence_at_s=80.0)
+    reported = []
+    plan.record_held_out(10.0)
+    while not plan.is_over:
+        plan.record_step(1.0)
+        if plan.report_is_due:
+            plan.record_report()
+            reported.append(plan.training_time_s)
+            assert not plan.report_is_due
+        if plan.evaluation_is_due:
+            plan.record_held_out(5.0)
+    assert reported[:MOMENTS] == [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0]
+    assert len(reported) == int(plan.training_time_s / 10)
 
 
 @settings(deadline=None)

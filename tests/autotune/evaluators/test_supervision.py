@@ -2,16 +2,17 @@
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
 from autotune.errors import CampaignError
 from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import RUN_FLOOR_S, Deadlines, samples_per_step
-from autotune.evaluators.protocol import RankReport
-from autotune.evaluators.rank_files import RankAssignment, RankResult
+from autotune.evaluators.protocol import RankReport, never_prune
+from autotune.evaluators.rank_files import RankAssignment, RankResult, intermediates_to_text
 from autotune.evaluators.supervision import GRACE_S, Supervision, with_final_logs
-from autotune.trials import Budget, Failure, FailureKind, Measurement, Outcome, Stage, TrialRequest
+from autotune.trials import Budget, Failure, FailureKind, Intermediate, Measurement, Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
 
 MEASUREMENT = Measurement(
@@ -45,9 +46,14 @@ def request(**more):
     return TrialRequest(**({"number": 0, "point": {}, "ds_config": {}, "budget": Budget(steps=5)} | more))
 
 
-def verdict(*hosts, deadlines=None, cancelled=lambda: False, progress=lambda stage: None):
+def verdict(*hosts, deadlines=None, cancelled=lambda: False, progress=lambda stage: None, should_prune=never_prune):
     supervision = Supervision(
-        hosts=hosts, request=request(), deadlines=deadlines or Deadlines(), progress=progress, cancelled=cancelled
+        hosts=hosts,
+        request=request(),
+        deadlines=deadlines or Deadlines(),
+        progress=progress,
+        cancelled=cancelled,
+        should_prune=should_prune,
     )
     return supervision.run()
 
@@ -145,6 +151,34 @@ def test_a_cancelled_trial_ends_at_once():
     assert verdict(Scripted(RUNNING), cancelled=lambda: True).failure.kind is FailureKind.CANCELLED
 
 
+def reporting(*times_s):
+    course = [
+        Intermediate(training_time_s=t, timed_steps=3, samples_per_second=1.0, loss_before=2.0, training_loss=1.0)
+        for t in times_s
+    ]
+    return RankReport(running=True, stage=Stage.RUN, intermediates=intermediates_to_text(course))
+
+
+def test_a_pruned_trial_ends_at_once_and_is_asked_about_only_when_there_is_more():
+    asked = []
+
+    def should_prune(course):
+        asked.append([each.training_time_s for each in course])
+        return "clearly dominated" if len(course) == 2 else None
+
+    first = Scripted(RUNNING, reporting(1.0), reporting(1.0), reporting(1.0, 2.0))
+    ended = verdict(first, Scripted(RUNNING), should_prune=should_prune)
+    assert (ended.pruned, ended.measurement, ended.failure) == ("clearly dominated", None, None)
+    assert asked == [[1.0], [1.0, 2.0]]
+
+
+def test_a_trial_that_is_done_or_has_failed_is_not_pruned():
+    done = replace(delivered(measurement=MEASUREMENT), intermediates=reporting(1.0).intermediates)
+    assert verdict(Scripted(done), should_prune=lambda course: "slow").measurement
+    failed = delivered(failure=crash(), exit_code=1)
+    assert verdict(Scripted(reporting(1.0)), Scripted(failed), should_prune=lambda course: "slow").failure
+
+
 def test_progress_follows_the_slowest_rank():
     stages = []
     launch, rendezvous = RankReport(running=True), RankReport(running=True, stage=Stage.RENDEZVOUS)
@@ -174,6 +208,7 @@ def test_deadlines_of_the_run_follow_from_the_budget():
         return deadlines.limit_s(Stage.RUN, request=request(**more), ranks=2, first_step_s=first_step_s)
 
     assert run_s() > RUN_FLOOR_S
+    assert run_s(budget=Budget(steps=9, precision=0.03)) == run_s(budget=Budget(steps=9))  # it may use all of it up
     assert run_s(budget=Budget(steps=100)) > run_s(budget=Budget(steps=10)) > 2 * 10
     assert run_s(budget=Budget(seconds=500.0)) > 500
     assert run_s(budget=Budget(steps=1), convergence_at_s=500.0) > 500

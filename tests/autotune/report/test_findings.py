@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.report import headline, tally
-from autotune.report.findings import SIMULATED, cautions
+import pytest
+
+from autotune import report
+from autotune.objective import Objective
+from autotune.report import charts, headline, tables, tally
+from autotune.report.findings import SIMULATED, cautions, length, r_of
+from autotune.report.rescoring import rescored
+from autotune.trials import EndedBy, Outcome, TrialState
 
 
 def test_the_gain(summary):
@@ -40,3 +46,50 @@ def test_cautions(summary, altered):
     assert any("replay" in caution for caution in cautions(replace(summary, evaluator="recorded")))
     unlearnt = altered(lambda t: replace(t, convergence_ratio=None))
     assert any("did not learn" in caution for caution in cautions(unlearnt))
+
+
+def test_a_pruned_trial_is_told_of_apart_and_is_never_the_best(summary, altered, tmp_path):
+    number, why = summary.best.number, "clearly dominated after 4 s of training"
+
+    def prune(trial):
+        return replace(trial, state=TrialState.PRUNED, outcome=Outcome(pruned=why)) if trial.number == number else trial
+
+    pruned = altered(prune)
+    assert pruned.best.number != number
+    assert [trial.number for trial in pruned.pruned] == [number]
+    assert len(pruned.failed) == len(summary.failed)
+    assert tally(pruned).startswith(f"24 of 24 trials executed; 1 pruned; {len(summary.failed)} failed (")
+    assert tables.pruned(pruned).rows == ((str(number), f"~{summary.best.score:.3f}", why),)
+    assert tables.pruned(summary) is None
+    report.write_html(pruned, tmp_path / "report.html")
+    assert why in (tmp_path / "report.html").read_text()
+    assert why in report.to_markdown(pruned)
+    assert "pruned (estimate)" in [trace["name"] for trace in charts.progress(pruned)["data"]]
+
+
+def test_the_estimate_of_a_pruned_trial_under_other_weights(summary):
+    pruned = replace(
+        summary.trials[1],
+        state=TrialState.PRUNED,
+        outcome=Outcome(pruned="slow"),
+        throughput_ratio=0.5,
+        convergence_ratio=0.1,
+        score=0.3,
+    )
+    changed = replace(summary, trials=(summary.trials[0], pruned))
+    assert r_of(rescored(changed, Objective(alpha=1.0, beta=0.0)).trials[1]) == "~0.500"
+
+
+@pytest.mark.parametrize(
+    ("interval", "ended_by", "words"),
+    [
+        (0.021, EndedBy.PRECISION, "12 steps, within 2.1 %"),
+        (0.058, EndedBy.BUDGET, "12 steps, budget ended at 5.8 %"),
+        (0.058, EndedBy.SCRIPT, "12 steps, the script ended at 5.8 %"),
+        (0.021, None, "12 steps, within 2.1 %"),
+        (None, EndedBy.BUDGET, "12 steps"),
+    ],
+)
+def test_how_long_a_trial_was_measured(summary, interval, ended_by, words):
+    measurement = replace(summary.best.measurement, timed_steps=12, step_time_interval=interval, ended_by=ended_by)
+    assert length(measurement) == words

@@ -6,10 +6,11 @@ import pytest
 
 from autotune.errors import ResourceError
 from autotune.evaluators.protocol import RankReport
+from autotune.runners import InlineRunner
 from autotune.runners.attempt import ignore_stage
 from autotune.runners.slot import SlotPool
 from autotune.testing.runners import Behaviour, ScriptedEvaluator, request
-from autotune.trials import FailureKind
+from autotune.trials import FailureKind, Intermediate, Outcome
 
 
 class Host:
@@ -108,3 +109,38 @@ def test_a_queue_of_results_survives_the_close():
     pool.close(cancel=False)
     assert {pool.collect(0.0).request.number for _ in range(3)} == {0, 1, 2}
     assert pool.collect(0.0) is None
+
+
+COURSE = (Intermediate(training_time_s=1.0, timed_steps=3, samples_per_second=5.0, loss_before=2.0, training_loss=1.5),)
+
+
+class AskingEvaluator(ScriptedEvaluator):
+    """Measures, unless it is told that the trial is to be pruned."""
+
+    def evaluate(self, request, *, should_prune, **rest):
+        reason = should_prune(COURSE)
+        return Outcome(pruned=reason, intermediates=COURSE) if reason else super().evaluate(request, **rest)
+
+
+def judge(request, course):
+    assert course == COURSE
+    return "slow" if request.number == 1 else None
+
+
+def pool_that_asks():
+    pool = SlotPool(AskingEvaluator(ranks=0), on_stage=ignore_stage, judge=judge)
+    pool.add([])
+    return pool
+
+
+@pytest.mark.parametrize(
+    "make", [pool_that_asks, lambda: InlineRunner(AskingEvaluator(ranks=0), judge=judge)], ids=["slots", "inline"]
+)
+def test_the_judge_is_asked_about_each_running_trial_by_its_request(make):
+    runner = make()
+    outcomes = []
+    for number in range(2):
+        runner.submit(request(number, Behaviour.MEASURE))
+        outcomes.append(runner.collect(10.0).outcome)
+    assert [outcome.pruned for outcome in outcomes] == [None, "slow"]
+    assert outcomes[0].measurement
