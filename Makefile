@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test test-all coverage lint check bench scripts failures pruning clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-trials scripts failures pruning clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -44,10 +44,13 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 
 check: lint test-all  ## Everything that can fail
 
-bench: $(READY)  ## Measure: CLI start, controller overhead, where the time of a real trial goes
+bench: $(READY)  ## Measure: CLI start, controller overhead
 	$(BIN)/python tests/benchmarks/command_line.py
 	$(BIN)/python tests/benchmarks/controller.py
-	$(BIN)/python tests/benchmarks/trial.py
+
+bench-trials: $(READY)  ## Measure trials: cold, warm, the steps alone, DeepSpeed's autotuner; then 200 warm trials for leaks
+	$(BIN)/python tests/benchmarks/trials.py --rival
+	$(BIN)/python tests/benchmarks/trials.py --leaks 200
 
 scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
 	$(BIN)/python tests/benchmarks/scripts.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,8 @@ class Training:
         self.batches = batches
         self.held_out = held_out
         self.group = group
+        self.measuring_s = 0.0
+        """Seconds that held-out losses took."""
         self.phase_s: dict[str, float] = defaultdict(float)
         """Seconds by phase, summed over the timed steps of this rank."""
         self.losses: list[float] = []
@@ -96,6 +99,7 @@ class Training:
         Raises:
             TrialFailed: DIVERGED, on every rank alike, when it is not finite.
         """
+        began_s = time.perf_counter()
         self.engine.eval()
         total, count = 0.0, 0
         with torch.no_grad():
@@ -106,6 +110,7 @@ class Training:
         self.engine.train()
         loss_sum, samples_sum = self.group.total([total, float(count)])
         loss = loss_sum / samples_sum
+        self.measuring_s += time.perf_counter() - began_s
         if not math.isfinite(loss):
             advice = "a lower learning rate, a warm-up or gradient clipping may help"
             if schedule.steps == 0:

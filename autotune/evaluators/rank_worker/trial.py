@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import platform
 import random
+import time
 from typing import Any
 
 import deepspeed
@@ -111,7 +112,9 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
     (loss_sum,) = group.total([training.losses[-1]])
     training_losses = training.mean_losses()
     skipped_steps = training.engine.skipped_steps
+    profiled_from_s = time.perf_counter()
     communication_s = communication.seconds_per_step(training.unrecorded_step, group.device)
+    measuring_s = training.measuring_s + time.perf_counter() - profiled_from_s
     if group.rank != 0:
         return None
     samples_per_second = schedule.samples_per_step / schedule.step_time_s
@@ -136,6 +139,7 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
         backward_s=phase_s[BACKWARD],
         optimizer_s=phase_s[OPTIMIZER],
         communication_s=communication_s,
+        measuring_s=measuring_s,
         skipped_steps=skipped_steps,
         effective_config=effective,
         versions={
