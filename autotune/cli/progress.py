@@ -46,6 +46,17 @@ class Progress:
         """Hear of a trial that enters a stage."""
         self.running[number] = stage
 
+    def remeasuring(self, number: int, text: str) -> None:
+        """Hear of a run that is no trial, about to begin."""
+        self._trial_start_s = time.monotonic()
+        self.preparing = text
+        self.running[number] = None
+
+    def remeasured(self, number: int) -> None:
+        """Hear that it has ended."""
+        self.running.pop(number, None)
+        self.preparing = ""
+
     def finished(self, trial: Trial) -> bool:
         """Hear of a trial that ended; return whether it is the best so far."""
         self.running.pop(trial.number, None)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from autotune.drift import bound
 from autotune.report import units
 from autotune.report.findings import FAILURES_IN_WORDS
 from autotune.report.pareto_set import pareto
@@ -166,6 +167,48 @@ def trade_off(summary: StudySummary) -> Figure | None:
         data.append(points)
     axes = {"xaxis": {"title": {"text": "Samples per second"}}, "yaxis": {"title": {"text": "Loss drop per second"}}}
     return {"data": data, "layout": layout(**axes)}
+
+
+def steadiness(summary: StudySummary) -> Figure | None:
+    """Return the throughput of the user's configuration each time it ran, over its first, by wall time."""
+    baseline = summary.baseline
+    if not summary.readings or baseline is None or baseline.measurement is None or baseline.finished_at is None:
+        return None
+    begun, first = baseline.finished_at, baseline.measurement.samples_per_second
+    runs = [(r.at, r.result, f"after trial {r.after_trial}") for r in summary.readings]
+    if summary.finals is not None and summary.finals.record.reference_is_baseline:
+        record = summary.finals.record
+        of_baseline = [run for run in record.runs if run.number == baseline.number]
+        runs += [(run.at, run.result, f"finals, round {run.round}") for run in of_baseline]
+    points = [(0.0, 1.0, "trial 0")]
+    points += [
+        ((datetime.fromisoformat(at) - begun).total_seconds() / 60, result.samples_per_second / first, when)
+        for at, result, when in runs
+        if result.samples_per_second is not None
+    ]
+    limit, end = 1 + bound(summary.rules.noise_floor), max(minutes for minutes, _, _ in points)
+    edges = {"type": "scatter", "mode": "lines", "x": [0, end], "hoverinfo": "skip", "showlegend": False}
+    line = {"color": OTHER, "dash": "dot", "width": 1}
+    data: list[Figure] = [
+        {**edges, "y": [limit, limit], "line": line, "name": "noise", "showlegend": True},
+        {**edges, "y": [1 / limit, 1 / limit], "line": line},
+        {
+            "type": "scatter",
+            "name": "your configuration",
+            "mode": "lines+markers",
+            "x": [minutes for minutes, _, _ in points],
+            "y": [speed for _, speed, _ in points],
+            "line": {"color": START, "width": 1.5},
+            "marker": {"color": START, "size": 8},
+            "hovertext": [f"{when}: {units.times(speed)}" for _, speed, when in points],
+            "hoverinfo": "text",
+        },
+    ]
+    axes = {
+        "xaxis": {"title": {"text": "Wall time, minutes"}},
+        "yaxis": {"title": {"text": "Throughput over its first"}},
+    }
+    return {"data": data, "layout": layout(height=280, **axes)}
 
 
 def step_times(summary: StudySummary) -> Figure | None:

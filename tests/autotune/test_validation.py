@@ -19,7 +19,8 @@ from autotune.errors import StudyError
 from autotune.objective import Objective
 from autotune.searchers.optuna import OptunaSearcher
 from autotune.study import StopRequest
-from autotune.validation import Pair, Remeasured, Validation, Verdict, mean_with_interval
+from autotune.remeasuring import Remeasured, mean_with_interval
+from autotune.validation import Pair, Validation, Verdict
 
 OBJECTIVE = Objective()
 
