@@ -241,6 +241,8 @@ class _Bout:
         self._kept = {(run.round, run.number): run.result for run in record.runs}
         self._results: dict[tuple[int, int], Remeasured] = {}
         """Of the rounds gone through so far: what came later has no part in a decision."""
+        self._scored: dict[int, dict[int, float]] = {}
+        """By number and round, from `_results`; emptied when they grow."""
         self._entrants = {entrant.number: entrant for entrant in (record.reference, *record.entrants)}
         self._remaining = [entrant.number for entrant in record.entrants]
         self._out: dict[int, int] = {}
@@ -258,6 +260,7 @@ class _Bout:
                 if result is None:
                     return self._stands(next_run=(number_of_round, number))
                 self._results[number_of_round, number] = result
+                self._scored.clear()
                 if result.failure is not None and number != self._record.reference.number:
                     self._leave(number, number_of_round, failure=result.failure)
             used += len(order)
@@ -374,8 +377,10 @@ class _Bout:
 
     def _scores(self, number: int) -> dict[int, float]:
         """Return R over the reference's own by round, of the rounds in which both gave figures."""
-        scores = gains(self._pairs(number), self._objective).score
-        return dict(zip(self._common_rounds(number), scores, strict=True))
+        if number not in self._scored:
+            scores = gains(self._pairs(number), self._objective).score
+            self._scored[number] = dict(zip(self._common_rounds(number), scores, strict=True))
+        return self._scored[number]
 
     def _pairs(self, number: int) -> list[tuple[Remeasured, Remeasured]]:
         reference = self._record.reference.number

@@ -65,12 +65,13 @@ def notes(summary: StudySummary) -> list[str]:
 
 def rule(finals: Finals) -> str:
     """Return what a tie is, and who is taken then."""
-    floor = units.percent(finals.record.rules.noise_floor)
+    level, floor = units.percent(LEVEL), units.percent(finals.record.rules.noise_floor)
     return (
         f"Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Two "
-        f"are tied where the {LEVEL:.0%} interval of their ratio includes 1, or they differ by less than {floor}, the "
-        f"noise floor. Of those tied and less than {floor} behind the leader, the one that changes the fewest of your "
-        f"settings is taken, then the one with the higher R; yours, where it is tied."
+        f"are tied where the {level} interval of their ratio includes 1, or they differ by less than the noise floor of "
+        f"{floor}. Where your configuration is tied with the leader, it stays. Else, of those tied and less than "
+        f"{floor} behind the leader, the one that changes the fewest of your settings is taken, then the one with the "
+        f"higher R."
     )
 
 

@@ -204,7 +204,7 @@ def finals(summary: StudySummary) -> Table | None:
         "Settings changed",
         "R in the search",
         "R by round",
-        f"R run again ({LEVEL:.0%} interval)",
+        f"R run again ({units.percent(LEVEL)} interval)",
         f"Over trial {held.leader}",
         "Verdict",
     )
