@@ -95,11 +95,12 @@ def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | 
 
 
 def _finals(trial: Trial, summary: StudySummary) -> list[tuple[str, str | Text]]:
-    finalist = summary.finals.finalist(trial.number) if summary.finals else None
-    if finalist is None:
+    finals = summary.finals
+    finalist = finals.finalist(trial.number) if finals is not None else None
+    if finals is None or finalist is None:
         return []
     again = f", run again {units.count(len(finalist.scores), 'time')}: R {finalists.score(finalist.score)}"
-    return [("finals", f"{finalists.verdict(finalist)}{again if finalist.scores else ''}")]
+    return [("finals", f"{finalists.verdict(finals, finalist)}{again if finalist.scores else ''}")]
 
 
 def _state(trial: Trial) -> Text:

@@ -68,14 +68,13 @@ def rule(finals: Finals) -> str:
     level, floor = units.percent(LEVEL), units.percent(finals.record.rules.noise_floor)
     return (
         f"Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Two "
-        f"are tied where the {level} interval of their ratio includes 1, or they differ by less than the noise floor of "
-        f"{floor}. Where your configuration is tied with the leader, it stays. Else, of those tied and less than "
-        f"{floor} behind the leader, the one that changes the fewest of your settings is taken, then the one with the "
-        f"higher R."
+        f"are tied where the {level} interval of their ratio includes 1, or they differ by less than {floor}, "
+        "the noise floor. Where your configuration is tied with the leader, it stays. Else the one that changes the fewest of "
+        f"your settings is taken of those tied and less than {floor} behind the leader, then the one with the higher R."
     )
 
 
-def verdict(finalist: Finalist) -> str:
+def verdict(finals: Finals, finalist: Finalist) -> str:
     """Return how a finalist stands: 'winner', 'tied', 'out in round 3'."""
     if finalist.place is Place.FAILED:
         return f"failed in round {finalist.left_in}"
@@ -83,7 +82,11 @@ def verdict(finalist: Finalist) -> str:
         return f"out in round {finalist.left_in}"
     if finalist.is_reference and finalist.place in (Place.OUT, Place.IN):
         return "reference"
-    return {Place.IN: "in", Place.OUT: "out"}.get(finalist.place, finalist.place.value)
+    if finalist.place is Place.WINNER and finals.verdict is Verdict.NOTHING_BETTER:
+        return "stays"
+    if finalist.place is Place.WINNER and finals.verdict is Verdict.TIE:
+        return "tied, taken"
+    return finalist.place.value
 
 
 def name(finals: Finals, finalist: Finalist) -> str:

@@ -195,7 +195,7 @@ def finals(summary: StudySummary) -> Table | None:
             " ".join(f"{figure:.2f}" for figure in each.scores) or units.DASH,
             finalists.score(each.score),
             units.DASH if each.number == held.leader else finalists.times(each.of_leader),
-            finalists.verdict(each),
+            finalists.verdict(held, each),
         )
         for each in held.finalists
     )

@@ -70,7 +70,7 @@ def verdict(first: StoredStudy, second: StoredStudy) -> str:
     named = {one.best.number: NAMES[0], _LARGEST: NAMES[1]}
     lines = [
         f"{finalists.name(standing, each)} (of {named.get(each.number, 'both')}): R {finalists.score(each.score)}, "
-        f"{finalists.verdict(each)}"
+        f"{finalists.verdict(standing, each)}"
         for each in standing.finalists
     ]
     is_tie = standing.verdict is not None and {*named} <= {*standing.tied}

@@ -64,11 +64,10 @@ def test_best_is_the_winner_of_the_finals(held, tmp_path):
 def test_a_tie_is_declared(held):
     summary, (first, second, _) = held(1.6, 1.61, 1.1)
     assert summary.best.number == first
-    assert f"A tie: trials {min(first, second)} and {max(first, second)} can't be told apart" in findings.headline(
-        summary
-    )
+    tied = f"trials {min(first, second)} and {max(first, second)}"
+    assert findings.headline(summary).startswith(f"A tie: {tied} can't be told apart. Trial {first} is taken")
     rows = {row[0]: row[-1] for row in tables.finals(summary).rows}
-    assert rows[f"trial {first}"] == "winner"
+    assert rows[f"trial {first}"] == "tied, taken"
     assert rows[f"trial {second}"] == "tied"
     assert rows["yours (trial 0)"] == "reference"
 
@@ -80,6 +79,7 @@ def test_nothing_better_is_said_plainly(held):
     said = findings.headline(summary)
     assert said.startswith("Nothing found that is faster than yours beyond noise: in ")
     assert f"trial {first}" in said
+    assert {row[0]: row[-1] for row in tables.finals(summary).rows}["yours (trial 0)"] == "stays"
     assert any("failed when it was run again and is out: CRASH: it broke" in n for n in finalists.notes(summary))
     assert [row[-1] for row in tables.finals(summary).rows][-1] == "failed in round 1"
 
