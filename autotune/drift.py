@@ -90,7 +90,7 @@ class BaselineWatch:
             after_trial=max(trial.number for trial in history),
             executed_trials=len(history),
             result=Remeasured.of(outcome),
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         self._readings.append(reading)
         self._stored.set_attribute(_ATTRIBUTE, [asdict(each) for each in self._readings])

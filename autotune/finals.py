@@ -218,7 +218,7 @@ def hold(
         outcome = study.remeasure(trials[number])
         if outcome is None:
             break
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         run = Run(round=number_of_round, number=number, result=Remeasured.of(outcome), at=now)
         record = replace(record, runs=(*record.runs, run))
         keep(record)

@@ -17,10 +17,10 @@ from autotune.cli.formats import print_pairs
 from autotune.cli.session import Ended, run
 from autotune.cli.spaces import left_out
 from autotune.cli.studies import command, opened
-from autotune.cli.tables import print_against_baseline, print_report_table
+from autotune.cli.tables import print_against_baseline, print_finals
 from autotune.errors import StudyError
 from autotune.finals import Rules
-from autotune.report import finalists, tables, units
+from autotune.report import finalists, units
 from autotune.report.findings import cautions, headline, tally
 from autotune.report.summary import StudySummary
 from autotune.storage import Storage, StoredStudy, shown
@@ -182,12 +182,11 @@ def print_outcome(console: Console, summary: StudySummary) -> None:
         write(console, Text(caution, style="muted"))
     for note in finalists.notes(summary):
         write(console, Text(note, style="muted"))
-    finals = tables.finals(summary)
-    if finals is not None:
-        write(console, "")
-        print_report_table(console, finals)
+    print_finals(console, summary)
     if summary.best is not None:
         write(console, "")
+        if summary.finals is not None:
+            write(console, Text("As the search measured them, by one run each:", style="muted"))
         print_against_baseline(console, summary)
 
 

@@ -20,24 +20,11 @@ def headline(finals: Finals) -> str:
         return "The finals named no winner: the configuration that R is relative to failed when it was run again."
     if finals.verdict is Verdict.NOTHING_BETTER:
         return _nothing_better(finals)
-    record = finals.record
-    beside = "yours" if record.reference_is_baseline else f"trial {record.reference.number}, which R is relative to"
-    measured = f"run again {units.count(len(winner.scores), 'time')} in turns with {beside}, it has {gain(winner)}"
     if finals.verdict is Verdict.WINNER:
-        return f"Trial {winner.number} wins the finals: {measured}."
+        own = "yours" if finals.record.reference_is_baseline else f"trial {finals.record.reference.number}"
+        return f"Trial {winner.number} wins the finals: {_in_short(winner, own)}."
     tied = units.listed([str(number) for number in sorted(finals.tied)])
-    return (
-        f"A tie: trials {tied} can't be told apart. Trial {winner.number} is taken, which changes least of your "
-        f"configuration ({units.count(winner.changes, 'setting')}): {measured}."
-    )
-
-
-def gain(finalist: Finalist) -> str:
-    """Return its figures over the reference's: '1.62x (1.58 to 1.66) the throughput and R = 1.460 (1.431 to 1.490)'."""
-    parts = [f"{times(finalist.throughput)} the throughput"]
-    if finalist.convergence.value is not None:
-        parts.append(f"{times(finalist.convergence)} the convergence speed")
-    return f"{units.listed(parts)} (R = {score(finalist.score)})"
+    return f"A tie: trials {tied} can't be told apart; trial {winner.number} is taken."
 
 
 def notes(summary: StudySummary) -> list[str]:
@@ -46,19 +33,22 @@ def notes(summary: StudySummary) -> list[str]:
     if finals is None:
         return []
     record = finals.record
-    found = [
+    winner = finals.finalist(finals.winner) if finals.winner is not None else None
+    found = [_measured(finals, winner)] if winner is not None and not winner.is_reference else []
+    found += [
         f"Trial {each.number} failed when it was run again and is out: {each.failure}"
         for each in finals.finalists
         if each.failure is not None
     ]
     failed = [run for run in record.runs if run.number == record.reference.number and run.result.failure is not None]
     found += [f"Round {run.round} has no ratios, as the reference failed: {run.result.failure}" for run in failed]
-    leading, winner = summary.leading, finals.finalist(finals.winner) if finals.winner is not None else None
+    leading = summary.leading
     again = finals.finalist(leading.number) if leading is not None else None
     if leading is not None and again is not None and winner is not None and again.score.value is not None:
+        rerun = "" if leading.number == winner.number else f"; run again it is {score(again.score)}"
         found.append(
             f"The search had trial {leading.number} first, at R = {units.score(leading.score)}, the highest of "
-            f"{units.count(len(summary.completed), 'noisy figure')}; run again it is {score(again.score)}."
+            f"{units.count(len(summary.completed), 'noisy figure')}{rerun}."
         )
     return found
 
@@ -69,8 +59,9 @@ def rule(finals: Finals) -> str:
     return (
         f"Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Two "
         f"are tied where the {level} interval of their ratio includes 1, or they differ by less than {floor}, "
-        "the noise floor. Where your configuration is tied with the leader, it stays. Else the one that changes the fewest of "
-        f"your settings is taken of those tied and less than {floor} behind the leader, then the one with the higher R."
+        f"the noise floor. Where your configuration is tied with the leader, it stays. Else the one that changes the "
+        f"fewest of your settings is taken of those tied and less than {floor} behind the leader, then the one with "
+        f"the higher R."
     )
 
 
@@ -129,6 +120,31 @@ def score(mean: Mean) -> str:
     if mean.low is None or mean.high is None or mean.low == mean.high:
         return units.score(mean.value)
     return f"{units.score(mean.value)} ({units.score(mean.low)} to {units.score(mean.high)})"
+
+
+def _in_short(finalist: Finalist, reference: str) -> str:
+    """Return its figures over the reference's, without intervals."""
+    parts = [f"{units.times(finalist.throughput.value)} the throughput"]
+    if finalist.convergence.value is not None:
+        parts.append(f"{units.times(finalist.convergence.value)} the convergence speed")
+    return f"{units.listed(parts)} of {reference} (R = {units.score(finalist.score.value)})"
+
+
+def _measured(finals: Finals, winner: Finalist) -> str:
+    """Return what was found of the one that is taken, and why it is where others are tied."""
+    reference = finals.record.reference.number
+    beside = "yours" if finals.record.reference_is_baseline else f"trial {reference}, which R is relative to"
+    figures = [f"{times(winner.throughput)} the throughput"]
+    if winner.convergence.value is not None:
+        figures.append(f"{times(winner.convergence)} the convergence speed")
+    again = units.count(len(winner.scores), "time")
+    said = f"Run again {again} in turns with {beside}, trial {winner.number} has {units.listed(figures)}, "
+    said += f"and R = {score(winner.score)}."
+    if finals.verdict is not Verdict.TIE:
+        return said
+    if winner.number == finals.leader:
+        return f"{said} Of those tied it has the highest R."
+    return f"{said} It changes fewer of your settings ({winner.changes}) than trial {finals.leader}, the leader in R."
 
 
 def _nothing_better(finals: Finals) -> str:

@@ -201,10 +201,10 @@ def finals(summary: StudySummary) -> Table | None:
     )
     columns = (
         "Finalist",
-        "Settings changed",
-        "R in the search",
+        "Changes",
+        "R in search",
         "R by round",
-        f"R run again ({units.percent(LEVEL)} interval)",
+        f"R run again ({units.percent(LEVEL)})",
         f"Over trial {held.leader}",
         "Verdict",
     )

@@ -48,7 +48,9 @@ def test_best_is_the_winner_of_the_finals(held, tmp_path):
     assert summary.leading.number == first
     assert summary.best.number == second
     said = findings.headline(summary)
-    assert said.startswith(f"Trial {second} wins the finals: run again 3 times in turns with yours, it has 1.60x")
+    figures = "1.60x the throughput and 1.60x the convergence speed of yours (R = 1.600)"
+    assert said == f"Trial {second} wins the finals: {figures}."
+    assert finalists.notes(summary)[0].startswith(f"Run again 3 times in turns with yours, trial {second} has 1.60x (")
     assert not any("autotune validate" in caution for caution in findings.cautions(summary))
     assert any(f"The search had trial {first} first" in note for note in finalists.notes(summary))
     exported = report.export(summary, tmp_path / "best.json")
@@ -65,7 +67,8 @@ def test_a_tie_is_declared(held):
     summary, (first, second, _) = held(1.6, 1.61, 1.1)
     assert summary.best.number == first
     tied = f"trials {min(first, second)} and {max(first, second)}"
-    assert findings.headline(summary).startswith(f"A tie: {tied} can't be told apart. Trial {first} is taken")
+    assert findings.headline(summary) == f"A tie: {tied} can't be told apart; trial {first} is taken."
+    assert f"It changes fewer of your settings (3) than trial {second}" in finalists.notes(summary)[0]
     rows = {row[0]: row[-1] for row in tables.finals(summary).rows}
     assert rows[f"trial {first}"] == "tied, taken"
     assert rows[f"trial {second}"] == "tied"
