@@ -9,7 +9,7 @@ from autotune.campaign.studies import campaign_of, summary
 from autotune.drift import BaselineWatch, Reading
 from autotune.finals import Entrant, Finals, Record, hold
 from autotune.report import finalists, steadiness
-from autotune.report.changes import changed
+from autotune.report.changes import change_count
 from autotune.report.summary import StudySummary
 from autotune.storage import StoredStudy
 from autotune.study import Study
@@ -95,4 +95,4 @@ def _drawn_up(state: StudySummary) -> Record | None:
 
 def _entrant(trial: Trial, state: StudySummary) -> Entrant:
     start = state.baseline or trial
-    return Entrant(number=trial.number, changes=len(changed(start, trial, state.space)))
+    return Entrant(number=trial.number, changes=change_count(start, trial, state.space))

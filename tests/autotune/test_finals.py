@@ -168,7 +168,7 @@ def test_convergence_may_be_negative():
 figure = st.one_of(st.none(), st.floats(20, 500))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.lists(figure, min_size=2, max_size=5), st.floats(0, 0.2), st.integers(0, 99), st.integers(6, 24), st.data())
 def test_a_stop_anywhere_changes_nothing(figures, noise, seed, most, data):
     rules = replace(RULES, runs=most)
@@ -409,14 +409,14 @@ def test_the_same_study_twice_names_one_winner_or_a_declared_tie(make, noise):
     """In all of many studies, as a family: not one in which two runs name two winners and neither says tie."""
     rules = replace(RULES, noise_floor=2 * noise)
     searches_agree, studies = 0, 0
-    for paper in papers(make, 20, noise=noise):
+    for paper in papers(make, 40, noise=noise):
         (one, one_leads), (other, other_leads) = (paper.finals(seed=seed, rules=rules) for seed in (1, 2))
         studies += 1
         searches_agree += one_leads == other_leads
-        assert one.winner == other.winner or one.winner in other.tied or other.winner in one.tied, (one, other)
+        assert one.winner == other.winner or {*one.tied} & {*other.tied}, (one, other)
         exact = replace(paper, evaluator=replace(paper.evaluator, noise=0.0)).trials(seed=0)
         truth = {each.number: each.score for each in exact}
         best = max(truth.values())
-        for finals in (one, other):  # what is taken is the best there is, or as good as that within the floor twice
+        for finals in (one, other):  # what is taken is the best there is, within two noise floors
             assert truth[finals.winner] * (1 + rules.noise_floor) ** 2 >= best
     assert searches_agree < studies, "a test in which the search alone never errs would show nothing"

@@ -17,6 +17,7 @@ from autotune import campaign as campaigns
 from autotune import storage as storages
 from autotune.finals import Entrant, Finals, Record, hold
 from autotune.report import StudySummary, changed, finalists, headline, tables
+from autotune.report.changes import change_count
 from autotune.report.markdown import table
 from autotune.storage import StoredStudy
 from autotune.trials import Trial
@@ -64,8 +65,8 @@ def verdict(first: StoredStudy, second: StoredStudy) -> str:
         return "No winner: no trial completed."
     if one.best.config_hash == other.best.config_hash:
         return f"The same winner: {_described(one, one.best)}."
-    if one.best.config_hash in _tied(other) or other.best.config_hash in _tied(one):
-        return "A declared tie: the winner of one is among those that the other could not tell from its own."
+    if _tied(one) & _tied(other):
+        return "A declared tie: among those that each could not tell from its winner there is one and the same."
     standing = against_each_other(first, one, one.best, other.best)
     named = {one.best.number: NAMES[0], _LARGEST: NAMES[1]}
     lines = [
@@ -87,8 +88,11 @@ def against_each_other(stored: StoredStudy, summary: StudySummary, one: Trial, o
     guest = replace(other, number=_LARGEST)
     reference = summary.reference
     assert reference is not None
+    start = summary.baseline or reference
     record = Record(
-        entrants=tuple(Entrant(number=trial.number, changes=_changes(summary, trial)) for trial in (one, guest)),
+        entrants=tuple(
+            Entrant(number=trial.number, changes=change_count(start, trial, summary.space)) for trial in (one, guest)
+        ),
         reference=Entrant(number=reference.number, changes=0),
         reference_is_baseline=reference.is_baseline,
         executed_trials=summary.executed_count,
@@ -122,11 +126,8 @@ def _described(summary: StudySummary, trial: Trial) -> str:
     return ", ".join(f"{change.name}={change.after}" for change in changed(start, trial, summary.space)) or "the start"
 
 
-def _changes(summary: StudySummary, trial: Trial) -> int:
-    return len(changed(summary.baseline or trial, trial, summary.space))
-
-
 def _tied(summary: StudySummary) -> set[str]:
+    """Return the configurations that a study's winner is tied with, its own among them."""
     tied = summary.finals.tied if summary.finals is not None else ()
     return {trial.config_hash for trial in summary.trials if trial.number in tied}
 

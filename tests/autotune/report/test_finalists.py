@@ -11,6 +11,7 @@ from autotune import report
 from autotune.finals import Entrant, Record, Run, Verdict, judge
 from autotune.remeasuring import Remeasured
 from autotune.report import finalists, findings, tables
+from autotune.report.changes import change_count
 from autotune.report.rescoring import rescored
 
 
@@ -41,6 +42,24 @@ def held(summary):
         return replace(summary, finals=standing), numbers
 
     return hold
+
+
+def test_settings_changed_are_those_of_the_space_that_have_an_effect(summary):
+    baseline, space = summary.baseline, summary.space
+    assert change_count(baseline, baseline, space) == 0
+
+    def count(**changes):
+        point = space.canonical(
+            {**{d.name: baseline.point.get(d.name, d.default) for d in space.dimensions}, **changes}
+        )
+        return change_count(baseline, replace(baseline, is_baseline=False, point=point), space)
+
+    assert count() == 0
+    assert count(**{"optimizer.params.lr": 1e-4}) == 1
+    assert count(**{"optimizer.params.lr": 1e-4, "train_micro_batch_size_per_gpu": 8}) == 2
+    three = {"zero_optimization.stage": 3, "zero_optimization.stage3_max_live_parameters": 10**7}
+    assert count(**three) == 2
+    assert count(**{**three, "zero_optimization.stage": 1}) == 1
 
 
 def test_best_is_the_winner_of_the_finals(held, tmp_path):
