@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-trials scripts failures pruning clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-trials twice scripts failures pruning clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -23,9 +23,6 @@ quickstart: $(READY)  ## Tune a small model by real trials: baseline against bes
 	$(BIN)/autotune launch experiments/quickstart/campaign.yaml --study $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db --set run_directory=$(OUTPUT)/runs
 	$(BIN)/autotune export $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db -o $(OUTPUT)/$(STUDY)/ds_config.json
 	$(BIN)/autotune report $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db -o $(OUTPUT)/$(STUDY)/report.html
-	@echo
-	@echo "Next: does the gain hold? Run the best against the baseline again, interleaved:"
-	@echo "  $(BIN)/autotune validate $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db"
 
 test: $(READY)  ## Run the tests, those with real DeepSpeed trials and Ray among them
 	$(BIN)/python -m pytest -m "not slow"
@@ -51,6 +48,9 @@ bench: $(READY)  ## Measure: CLI start, controller overhead
 bench-trials: $(READY)  ## Measure trials: cold, warm, the steps alone, DeepSpeed's autotuner; then 200 warm trials for leaks
 	$(BIN)/python tests/benchmarks/trials.py --rival
 	$(BIN)/python tests/benchmarks/trials.py --leaks 200
+
+twice: $(READY)  ## Run the quickstart's campaign twice: do both name one winner, or a declared tie?
+	$(BIN)/python tests/benchmarks/twice.py --folder $(OUTPUT)/twice-$(STUDY)
 
 scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
 	$(BIN)/python tests/benchmarks/scripts.py

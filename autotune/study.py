@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -164,7 +164,7 @@ class Study:
         self._pruner = pruner
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
-        self._repeats = 0
+        self._ended_meanwhile: list[Trial] = []
         self._begun_with = 0
         self._history: list[Trial] = []
         self._by_point: dict[tuple[tuple[str, Value], ...], Trial] = {}
@@ -184,7 +184,8 @@ class Study:
         try:
             self._runner.close(cancel=True)
             while self._open and (finished := self._runner.collect(_POLL_S)) is not None:
-                self._finish(finished)
+                if not finished.request.repeat:
+                    self._finish(finished)
         finally:
             self._release()
 
@@ -202,11 +203,12 @@ class Study:
         """The trial of the user's own configuration, once it has run."""
         return next((trial for trial in self._history if trial.is_baseline), None)
 
-    def run(self, searcher: Searcher) -> str:
+    def run(self, searcher: Searcher, *, between: Callable[[], None] | None = None) -> str:
         """Measure the baseline, then what the searcher proposes, until the budget is spent.
 
         Args:
             searcher: new, of this study's space; it is restored from the storage.
+            between: called between trials, with a slot free; it may `remeasure`.
 
         Returns:
             Why it ended, in words.
@@ -219,6 +221,8 @@ class Study:
         repeats = 0
         while True:
             broken = self._broken()
+            if between is not None and not broken and self._may_start():
+                between()
             while not broken and self._may_start():
                 try:
                     point = searcher.ask()
@@ -237,7 +241,7 @@ class Study:
                 if repeats > _REPEATS_ALLOWED:
                     raise SearcherError(f"searcher {type(searcher).__name__} proposed {repeats} known points in a row")
                 searcher.tell(known)
-            if not self._open:
+            if not self._open and not self._ended_meanwhile:
                 return broken or self._why_it_ended()
             for trial in self._wait():
                 if trial.counts:
@@ -273,19 +277,26 @@ class Study:
         return finished[-1]
 
     def remeasure(self, trial: Trial) -> Outcome | None:
-        """Run a trial's very configuration once more, without recording it; None when a stop came first."""
-        self._repeats += 1
+        """Run a trial's very configuration once more, without recording it; None when a stop came first.
+
+        It takes a free slot; trials that end meanwhile are recorded.
+        """
+        repeat = int(self._stored.attribute("repeats") or 0) + 1
         request = self.request(trial.point, is_baseline=trial.is_baseline)
-        request = replace(request, number=trial.number, repeat=self._repeats)
+        request = replace(request, number=trial.number, repeat=repeat)
         if request.config_hash != trial.config_hash:
             raise StudyError(f"trial {trial.number}: its configuration can't be built again; was the campaign changed?")
         self._beat()
         if self._stop.wanted:
             return None
+        self._stored.set_attribute("repeats", repeat)
         self._runner.submit(request)
-        while (finished := self._poll()) is None:
-            pass
-        return None if _was_cancelled(finished.outcome) else finished.outcome
+        while True:
+            finished = self._poll()
+            if finished is not None and finished.request.repeat:
+                return None if _was_cancelled(finished.outcome) else finished.outcome
+            if finished is not None:
+                self._ended_meanwhile.append(self._finish(finished))
 
     def request(self, point: Point, *, is_baseline: bool = False, number: int = 0) -> TrialRequest:
         """Return what is sent to the evaluator for a point, or for the user's own configuration."""
@@ -334,6 +345,9 @@ class Study:
 
     def _wait(self) -> list[Trial]:
         """Wait a moment; return the trials that finished meanwhile."""
+        if self._ended_meanwhile:
+            ended, self._ended_meanwhile = self._ended_meanwhile, []
+            return ended
         finished = self._poll()
         return [self._finish(finished)] if finished is not None else []
 

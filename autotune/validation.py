@@ -1,8 +1,7 @@
 """A validation: best and baseline measured again side by side, and whether the search's claim holds.
 
 Runs are interleaved in the order baseline-best, best-baseline, ... (ABBA), so that a drift of the machine's speed
-cancels out of the ratios. Ratios of positive figures are averaged as logarithms, with a t interval (P. J. Fleming and
-J. J. Wallace, "How not to lie with statistics", CACM 29, 1986: the geometric mean is the one mean of ratios).
+cancels out of the ratios.
 """
 
 from __future__ import annotations
@@ -13,19 +12,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-from scipy.stats import t as student
-
 from autotune.errors import StudyError
 from autotune.objective import Objective
+from autotune.remeasuring import LEAST_REPEATS, Remeasured, gains, mean_with_interval
 from autotune.report import units
 from autotune.study import Study
 from autotune.trials import Outcome, Trial
-
-LEAST_REPEATS = 3
-"""With two pairs a t interval spans orders of magnitude."""
-LEVEL = 0.95
-"""Of every interval."""
 
 
 class Verdict(StrEnum):
@@ -34,25 +26,6 @@ class Verdict(StrEnum):
     HOLDS = "HOLDS"
     DOES_NOT_HOLD = "DOES_NOT_HOLD"
     CANNOT_TELL = "CANNOT_TELL"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remeasured:
-    """One run of a configuration: its figures, or why there are none."""
-
-    samples_per_second: float | None = None
-    convergence_per_second: float | None = None
-    failure: str | None = None
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> Remeasured:
-        measurement, failure = outcome.measurement, outcome.failure
-        if measurement is None:
-            return cls(failure=f"{failure.kind}: {failure.reason}" if failure else "unknown")
-        return cls(
-            samples_per_second=measurement.samples_per_second,
-            convergence_per_second=measurement.convergence_per_second,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,53 +190,18 @@ def _pair(study: Study, *, best: Trial, baseline: Trial, best_first: bool) -> Pa
 
 
 def _ratios(pairs: Sequence[Pair], *, best: Trial, baseline: Trial, objective: Objective) -> tuple[Ratio, Ratio, Ratio]:
-    throughput = [_of(p.best.samples_per_second) / _of(p.baseline.samples_per_second) for p in pairs]
-    convergence = _convergence_ratios(pairs)
-    whole = objective.alpha + (objective.beta if convergence else 0.0)
-    scores = [
-        (objective.alpha * speed + objective.beta * learning) / whole if whole else 0.0
-        for speed, learning in zip(throughput, convergence or [0.0] * len(pairs), strict=True)
-    ]
+    found = gains([(pair.baseline, pair.best) for pair in pairs], objective)
     claimed = None if best.score is None or not baseline.score else best.score / baseline.score
     return (
-        _ratio("throughput", _over(best.throughput_ratio, baseline.throughput_ratio), throughput),
-        _ratio("convergence speed", _over(best.convergence_ratio, baseline.convergence_ratio), convergence),
-        _ratio("R", claimed, scores),
+        _ratio("throughput", _over(best.throughput_ratio, baseline.throughput_ratio), found.throughput),
+        _ratio("convergence speed", _over(best.convergence_ratio, baseline.convergence_ratio), found.convergence),
+        _ratio("R", claimed, found.score),
     )
 
 
-def _convergence_ratios(pairs: Sequence[Pair]) -> list[float]:
-    """Return a ratio for each pair; none where the baseline did not learn.
-
-    Where a figure is not positive, a ratio by pair has no meaning: then each best is put over the mean baseline by its
-    difference, 1 + (best - baseline) / mean baseline, whose mean is the ratio of the means.
-    """
-    best = [_of(pair.best.convergence_per_second) for pair in pairs]
-    base = [_of(pair.baseline.convergence_per_second) for pair in pairs]
-    if all(figure > 0 for figure in (*best, *base)):
-        return [one / other for one, other in zip(best, base, strict=True)]
-    mean = math.fsum(base) / len(base)
-    return [1 + (one - other) / mean for one, other in zip(best, base, strict=True)] if mean > 0 else []
-
-
 def _ratio(name: str, claimed: float | None, ratios: Sequence[float]) -> Ratio:
-    value, low, high = mean_with_interval(ratios)
-    return Ratio(name=name, claimed=claimed, pairs=tuple(ratios), value=value, low=low, high=high)
-
-
-def mean_with_interval(ratios: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """Return the mean of ratios and the bounds of its t interval: of their logarithms where all are positive."""
-    if not ratios:
-        return None, None, None
-    in_logarithms = all(ratio > 0 for ratio in ratios)
-    figures = np.log(ratios) if in_logarithms else np.asarray(ratios, dtype=float)
-    bounds = [float(figures.mean())]
-    if len(figures) > 1:
-        arm = float(student.ppf((1 + LEVEL) / 2, len(figures) - 1) * figures.std(ddof=1) / math.sqrt(len(figures)))
-        bounds += [bounds[0] - arm, bounds[0] + arm]
-    if in_logarithms:
-        bounds = [math.exp(bound) for bound in bounds]
-    return (bounds[0], bounds[1], bounds[2]) if len(bounds) == 3 else (bounds[0], None, None)
+    mean = mean_with_interval(ratios)
+    return Ratio(name=name, claimed=claimed, pairs=tuple(ratios), value=mean.value, low=mean.low, high=mean.high)
 
 
 def _verdict(pairs: Sequence[Pair], score: Ratio, ratios: Sequence[Ratio]) -> tuple[Verdict, str]:
@@ -318,9 +256,3 @@ _CALLED = {"throughput": "the throughput", "convergence speed": "the convergence
 
 def _over(one: float | None, other: float | None) -> float | None:
     return None if one is None or not other else one / other
-
-
-def _of(figure: float | None) -> float:
-    if figure is None:
-        raise ValueError("a whole pair has all of its figures")
-    return figure

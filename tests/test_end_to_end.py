@@ -12,6 +12,7 @@ import optuna
 import psutil
 import pytest
 
+from autotune import campaign as campaigns
 from autotune import ds_config
 from autotune import storage as storages
 from autotune.evaluators import op_cache
@@ -58,8 +59,17 @@ def trials(folder):
         opened.close()
 
 
+def summary(folder):
+    opened = storages.connect(f"sqlite:///{folder}/autotune.db")
+    try:
+        return campaigns.summary(opened.open("real"))
+    finally:
+        opened.close()
+
+
 def test_a_campaign_killed_in_its_third_trial_is_resumed(folder):
     short = ["--set", "budget.seconds=1", "--set", "space.narrow.gradient_accumulation_steps=[1, 4]"]
+    short += ["--set", "finals={candidates: 1, runs: 6}"]
     arguments = ["launch", str(CAMPAIGN), "--study", "real", "--trials", "4", *short]
     environment = os.environ | {"AUTOTUNE_STORAGE": f"sqlite:///{folder}/autotune.db"}
     launched = subprocess.Popen(
@@ -88,6 +98,25 @@ def test_a_campaign_killed_in_its_third_trial_is_resumed(folder):
     assert after[2].failure.reason == "the controller ended before the trial did"
 
 
+def test_the_leader_was_run_again_before_it_was_named(folder):
+    held = summary(folder)
+    if not held.leaders:
+        assert held.finals is None
+        return
+    finals = held.finals
+    assert finals.verdict is not None
+    assert [(run.round, run.number) for run in finals.record.runs[:4]] == [
+        (1, 0),
+        (1, finals.record.entrants[0].number),
+        (2, finals.record.entrants[0].number),
+        (2, 0),
+    ]
+    assert all(run.result.samples_per_second > 0 for run in finals.record.runs if run.result.failure is None)
+    assert held.best.number == finals.winner
+    status = json.loads(autotune("status", "real", "--format", "json", folder=folder).stdout)
+    assert (status["state"], status["finals"], status["best_trial"]) == ("finished", finals.verdict, finals.winner)
+
+
 def test_every_real_trial_says_what_it_measured(folder):
     for trial in trials(folder):
         if trial.measurement is None:
@@ -105,7 +134,7 @@ def test_every_real_trial_says_what_it_measured(folder):
 def test_the_export_is_what_was_measured_and_deepspeed_loads_it(folder):
     autotune("export", "real", "-o", "best.json", folder=folder)
     exported = json.loads((folder / "best.json").read_text())
-    best = max((trial for trial in trials(folder) if trial.score is not None), key=lambda trial: trial.score)
+    best = summary(folder).best
     assert ds_config.complete(exported, world_size=2) == best.ds_config
     provenance = json.loads((folder / "best.provenance.json").read_text())
     assert provenance
@@ -121,7 +150,7 @@ def test_the_export_is_what_was_measured_and_deepspeed_loads_it(folder):
 
 
 def test_the_best_is_measured_against_the_start_again(folder):
-    best = max((trial for trial in trials(folder) if trial.score is not None), key=lambda trial: trial.score)
+    best = summary(folder).best
     validated = autotune("validate", "real", "--repeats", "3", folder=folder, check=False)
     if best.is_baseline:
         assert "nothing beat it" in validated.stdout + validated.stderr

@@ -31,6 +31,7 @@ runner: local
 searcher: random
 trials: 6
 budget: {{seconds: 1.5, warmup_steps: 1}}
+finals: {{candidates: 0}}
 space:
   base: empty
   add:

@@ -231,6 +231,7 @@ def test_a_campaign_on_the_trainer_and_a_run_by_hand_of_what_it_exports(tmp_path
         "ds_config": str(SCRIPTS / "hf_trainer.json"),
         "hardware": {"accelerator": "cpu"},
         "budget": {"steps": 3, "warmup_steps": 1},
+        "finals": {"candidates": 0},
         "space": {"narrow": {MICRO: [4, 8], ACCUMULATION: [1, 2]}},
         "run_directory": str(tmp_path / "runs"),
     }

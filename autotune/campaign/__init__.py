@@ -1,15 +1,17 @@
 """A campaign: one YAML file that says what to tune, where, how long, and by what; and the studies made from it."""
 
 from autotune.campaign.files import from_yaml, load
+from autotune.campaign.finals import RemeasuringListener, hold_finals, watch
 from autotune.campaign.plan import (
     checkpoints_at_start,
     command_of,
     hardware_of,
+    has_noise,
     objective_of,
     space_of,
     start_config,
 )
-from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, parse
+from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, FinalsSection, parse
 from autotune.campaign.studies import (
     campaign_of,
     create,
@@ -24,12 +26,16 @@ __all__ = [
     "NAME_PATTERN",
     "BudgetSection",
     "Campaign",
+    "FinalsSection",
+    "RemeasuringListener",
     "campaign_of",
     "checkpoints_at_start",
     "command_of",
     "create",
     "from_yaml",
     "hardware_of",
+    "has_noise",
+    "hold_finals",
     "load",
     "move_to",
     "objective_of",
@@ -40,4 +46,5 @@ __all__ = [
     "start_config",
     "study",
     "summary",
+    "watch",
 ]

@@ -12,10 +12,14 @@ from autotune import launchers, scripts
 from autotune.campaign.sections import Campaign
 from autotune.command import CommandTemplate
 from autotune.errors import CampaignError, ConfigError
+from autotune.finals import Rules
 from autotune.hardware import Hardware
 from autotune.objective import Objective
 from autotune.space import SearchSpace
 from autotune_spaces import build
+
+_NOISE_FLOOR_ONE_RANK, _NOISE_FLOOR = 0.05, 0.08
+"""Why these: `Campaign.noise_floor`."""
 
 
 def hardware_of(campaign: Campaign) -> Hardware:
@@ -89,6 +93,22 @@ def space_of(campaign: Campaign, hardware: Hardware) -> SearchSpace:
 def objective_of(campaign: Campaign) -> Objective:
     """Return the campaign's objective."""
     return Objective(alpha=campaign.objective.alpha, beta=campaign.objective.beta)
+
+
+def has_noise(campaign: Campaign) -> bool:
+    """Return whether a configuration that runs twice gives two figures."""
+    return campaign.evaluator == "deepspeed" or (campaign.evaluator == "simulated" and campaign.simulated.noise > 0)
+
+
+def rules_of(campaign: Campaign, hardware: Hardware) -> Rules:
+    """Return the rules of the campaign's finals; of no candidates where they would tell nothing new."""
+    candidates = campaign.finals.candidates if has_noise(campaign) else 0
+    floor = _NOISE_FLOOR_ONE_RANK if hardware.ranks == 1 else _NOISE_FLOOR
+    if campaign.evaluator != "deepspeed":
+        floor = 2 * campaign.simulated.noise
+    if campaign.noise_floor is not None:
+        floor = campaign.noise_floor
+    return Rules(candidates=candidates, rounds=campaign.finals.rounds, runs=campaign.finals.runs, noise_floor=floor)
 
 
 def directory_of(campaign: Campaign) -> str:

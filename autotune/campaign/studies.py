@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +20,12 @@ from autotune.campaign.plan import (
     hardware_of,
     objective_of,
     path_of,
+    rules_of,
     space_of,
     start_config,
 )
 from autotune.campaign.sections import NAME_PATTERN, Campaign, parse
+from autotune.drift import readings
 from autotune.ds_config import schema
 from autotune.errors import CampaignError, StudyError
 from autotune.evaluators.deadlines import Deadlines
@@ -32,6 +35,7 @@ from autotune.evaluators.recorded import RecordedEvaluator
 from autotune.evaluators.script import ScriptEvaluator
 from autotune.evaluators.script import settings_of as script_settings_of
 from autotune.evaluators.simulated import SimulatedEvaluator
+from autotune.finals import Record, judge
 from autotune.hardware import Hardware
 from autotune.report.summary import StudySummary
 from autotune.runners import InlineRunner, LocalRunner, TrialRunner
@@ -141,7 +145,7 @@ def study(
 def summary(stored: StoredStudy) -> StudySummary:
     """Return all that reports and listings need to know of a study."""
     campaign, hardware = campaign_of(stored), recorded_hardware(stored)
-    return StudySummary(
+    state = StudySummary(
         name=stored.name,
         searcher=stored.attribute("searcher") or campaign.searcher,
         evaluator=campaign.evaluator,
@@ -154,7 +158,20 @@ def summary(stored: StoredStudy) -> StudySummary:
         is_running=controller_is_alive(stored.attribute("controller")),
         ds_config=ds_config_of(campaign),
         ds_config_notation=campaign.ds_config_notation,
+        rules=rules_of(campaign, hardware),
+        readings=readings(stored),
     )
+    return _with_finals(state, [Record.from_json(data) for data in stored.attribute("finals") or ()])
+
+
+def _with_finals(state: StudySummary, records: Sequence[Record]) -> StudySummary:
+    """Take the last record for the study's finals, unless further trials have run since."""
+    is_present = bool(records) and records[-1].executed_trials == state.executed_count
+    past = tuple(records[:-1] if is_present else records)
+    finals = judge(records[-1], state.objective) if is_present else None
+    state = replace(state, past_finals=past, finals=finals)
+    is_over = finals.next_run is None if finals is not None else not state.leaders
+    return replace(state, finals_are_due=state.executed_count >= state.trial_budget and not is_over)
 
 
 def run_directory(campaign: Campaign, study_name: str) -> Path:

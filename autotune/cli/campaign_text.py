@@ -122,6 +122,11 @@ trials: 32
 searcher: tpe
 seed: 0
 
+# When the search is over its leaders run again in turns with yours, so that luck names no winner; 0 candidates: never.
+# finals: {candidates: 4, rounds: 3, runs: 20}
+# noise_floor: 0.08              # configurations that differ by less in R are a tie; by default 0.05 for one rank
+# baseline_every: 8              # trials after which yours runs again, to see whether the machine drifts; 0: never
+
 # Where the study is kept: any URL that Optuna takes. --storage says another one.
 storage: sqlite:///autotune.db
 

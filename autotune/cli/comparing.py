@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autotune import campaign as campaigns
 from autotune import comparison as comparisons
-from autotune.campaign import Campaign
+from autotune.campaign import Campaign, FinalsSection
 from autotune.cli import searchers as searcher_table
 from autotune.cli.console import make_console, write
 from autotune.cli.exit_codes import ExitCode
@@ -28,8 +28,9 @@ from autotune.objective import Objective
 from autotune.report import page, units
 from autotune.storage import Storage, StoredStudy
 
-_MAY_DIFFER = {"name", "storage", "trials", "folder", "run_directory"}
+_MAY_DIFFER = {"name", "storage", "trials", "folder", "run_directory", "finals", "noise_floor", "baseline_every"}
 """Keys of a campaign that do not change what a trial measures."""
+_SEARCH_ALONE = {"finals": FinalsSection(candidates=0), "baseline_every": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,8 @@ def compare_studies(names: Sequence[str], *, url: str | None, presentation: Pres
 def grid(campaign: Campaign, searchers: Sequence[str], seeds: int) -> list[Cell]:
     """Return searchers x seeds studies, in an order that spreads a drift of the machine over all searchers.
 
+    They have no finals, and their baseline is not watched: a comparison takes the scores that each search got itself.
+
     Raises:
         CampaignError: when a searcher is unknown or given twice.
     """
@@ -135,7 +138,9 @@ def grid(campaign: Campaign, searchers: Sequence[str], seeds: int) -> list[Cell]
         first = offset % len(names)
         for searcher in (*names[first:], *names[:first]):
             study_name = f"{campaign.name}-{searcher.replace(':', '.')}-seed{seed}"
-            changed = campaign.model_copy(update={"name": study_name, "searcher": searcher, "seed": seed})
+            changed = campaign.model_copy(
+                update={"name": study_name, "searcher": searcher, "seed": seed, **_SEARCH_ALONE}
+            )
             cells.append(Cell(name=study_name, campaign=changed))
     return cells
 

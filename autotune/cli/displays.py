@@ -33,6 +33,14 @@ class Display(StudyListener, AbstractContextManager["Display"], Protocol):
         """Hear of a trial that enters a stage, from any thread."""
         ...
 
+    def remeasuring(self, number: int, text: str) -> None:
+        """Hear of a run that is no trial, about to begin."""
+        ...
+
+    def remeasured(self, number: int, text: str) -> None:
+        """Hear what came of it."""
+        ...
+
 
 def display_for(console: Console, progress: Progress, *, quiet: bool) -> Display:
     """Return the display that suits where the output goes."""
@@ -67,6 +75,12 @@ class QuietDisplay:
     def stage_entered(self, number: int, stage: Stage) -> None:
         """Show nothing."""
 
+    def remeasuring(self, number: int, text: str) -> None:
+        """Show nothing."""
+
+    def remeasured(self, number: int, text: str) -> None:
+        """Show nothing."""
+
 
 class LineDisplay(QuietDisplay):
     """Prints one plain line for each finished trial; for files, pipes and dumb terminals."""
@@ -94,6 +108,11 @@ class LineDisplay(QuietDisplay):
 
     def stage_entered(self, number: int, stage: Stage) -> None:
         self._progress.entered(number, stage)
+
+    def remeasured(self, number: int, text: str) -> None:
+        for line in text.splitlines():
+            _plain(f"{self._progress.title}{line}")
+        self.waiting()
 
 
 class LiveDisplay(QuietDisplay):
@@ -134,6 +153,14 @@ class LiveDisplay(QuietDisplay):
 
     def stage_entered(self, number: int, stage: Stage) -> None:
         self._progress.entered(number, stage)
+
+    def remeasuring(self, number: int, text: str) -> None:
+        self._progress.remeasuring(number, text)
+
+    def remeasured(self, number: int, text: str) -> None:
+        self._progress.remeasured(number)
+        for line in text.splitlines():
+            self._console.print(Text(f"{self._progress.title}{line}", style="muted", overflow="ellipsis", no_wrap=True))
 
     def _line(self) -> Text:
         line = live_line(self._progress, width=self._console.width)

@@ -17,9 +17,10 @@ from autotune.cli.formats import print_pairs
 from autotune.cli.session import Ended, run
 from autotune.cli.spaces import left_out
 from autotune.cli.studies import command, opened
-from autotune.cli.tables import print_against_baseline
+from autotune.cli.tables import print_against_baseline, print_finals
 from autotune.errors import StudyError
-from autotune.report import units
+from autotune.finals import Rules
+from autotune.report import finalists, units
 from autotune.report.findings import cautions, headline, tally
 from autotune.report.summary import StudySummary
 from autotune.storage import Storage, StoredStudy, shown
@@ -62,11 +63,13 @@ def resume(name: str, *, trials: int | None, ray_address: str | None, url: str |
         summary = campaigns.summary(stored)
         console = make_console()
         missing = summary.trial_budget - summary.executed_count
-        if missing <= 0:
+        if missing <= 0 and not summary.finals_are_due:
             write(console, f"{name} is finished: {tally(summary)}")
             write(console, f"To go on: {command('resume', name, '--trials', str(2 * summary.trial_budget), url=url)}")
             return exit_code(summary)
-        if not quiet:
+        if not quiet and missing <= 0:
+            write(console, f"{name}: {units.count(summary.executed_count, 'trial')} done, finals to go on with")
+        elif not quiet:
             done = f"{summary.executed_count} of {units.count(summary.trial_budget, 'trial')} done"
             write(console, f"{name}: {done}, {missing} to run, searcher {summary.searcher}")
         go_on = command("resume", name, url=url)
@@ -140,6 +143,7 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         ("space", f"{units.count(len(space.dimensions), 'dimension')}, {units.count(space.count, 'configuration')}"),
         *(("  left out", f"{what}: {reason}") for what, reason in left_out(space)),
         ("budget", f"{units.count(summary.trial_budget, 'trial')} ({length} each), your configuration first"),
+        *((("finals", _finals(summary.rules)),) if title is None and summary.rules.candidates else ()),
         ("objective", f"{weights}, relative to your configuration"),
         ("storage", shown(campaign.storage)),
     ]
@@ -151,12 +155,19 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
     write(console, "")
 
 
+def _finals(rules: Rules) -> str:
+    leaders = "the best" if rules.candidates == 1 else f"the {rules.candidates} best"
+    return (
+        f"{leaders} and your configuration run again in turns, {rules.rounds} times or more, {rules.runs} runs at most"
+    )
+
+
 def conclude(console: Console, ended: Ended, *, url: str | None) -> int:
     """Say how a session ended and what to type next; return the exit code."""
     summary = ended.summary
     name = summary.name
     write(console, f"{name}: {ended.reason}. {tally(summary)}")
-    unfinished = ended.was_stopped and summary.executed_count < summary.trial_budget
+    unfinished = ended.was_stopped and (summary.executed_count < summary.trial_budget or summary.finals_are_due)
     if unfinished:
         write(console, f"Go on with it: {command('resume', name, url=url)}")
     write(console, "")
@@ -172,8 +183,13 @@ def print_outcome(console: Console, summary: StudySummary) -> None:
     write(console, Text(headline(summary), style="good" if good else ""))
     for caution in cautions(summary):
         write(console, Text(caution, style="muted"))
+    for note in finalists.notes(summary):
+        write(console, Text(note, style="muted"))
+    print_finals(console, summary)
     if summary.best is not None:
         write(console, "")
+        if summary.finals is not None:
+            write(console, Text("As the search measured them, by one run each:", style="muted"))
         print_against_baseline(console, summary)
 
 
@@ -198,8 +214,12 @@ def _next_commands(summary: StudySummary, url: str | None) -> list[tuple[str, st
         failed = any(trial.failure for trial in summary.trials)
         why = [(command("trials", name, url=url), "why trials failed")] if failed else []
         return [*why, report, (more, "look further")]
+    if summary.finals_are_due:
+        return [(command("resume", name, url=url), "run the leaders again, to name a winner"), report]
+    has_winner = summary.finals is not None and summary.finals.winner is not None
+    validate = (command("validate", name, url=url), "measure the best again beside your configuration")
     return [
         report,
-        (command("validate", name, url=url), "measure the best again beside your configuration"),
+        *(() if has_winner else (validate,)),
         (command("export", name, "-o", "best.json", url=url), "write the best DeepSpeed configuration"),
     ]

@@ -46,6 +46,16 @@ class Progress:
         """Hear of a trial that enters a stage."""
         self.running[number] = stage
 
+    def remeasuring(self, number: int, text: str) -> None:
+        """Hear of a run that is no trial, about to begin."""
+        self._trial_start_s = time.monotonic()
+        self.preparing = text
+        self.running[number] = None
+
+    def remeasured(self, number: int) -> None:
+        """Hear that it has ended."""
+        self.running.pop(number, None)
+
     def finished(self, trial: Trial) -> bool:
         """Hear of a trial that ended; return whether it is the best so far."""
         self.running.pop(trial.number, None)
@@ -65,12 +75,11 @@ class Progress:
     @property
     def stage(self) -> str:
         """What goes on at the moment, in words."""
-        if self.preparing:
-            return self.preparing
         if not self.running:
-            return "choosing the next"
+            return self.preparing or "choosing the next"
         stages = [stage for stage in self.running.values() if stage is not None]
-        return min(stages, key=list(Stage).index).value.replace("_", " ") if stages else "starting"
+        stage = min(stages, key=list(Stage).index).value.replace("_", " ") if stages else "starting"
+        return f"{self.preparing}  {stage}" if self.preparing else stage
 
     @property
     def number(self) -> int:

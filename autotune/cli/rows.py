@@ -59,7 +59,9 @@ def trial_figures(trial: Trial, names: tuple[str, ...]) -> dict[str, Any]:
 
 def study_record(summary: StudySummary) -> dict[str, Any]:
     """Return how a study does, as one flat row."""
-    best = summary.best
+    best, finals = summary.best, summary.finals
+    finalist = finals.finalist(best.number) if finals and best else None
+    remeasured = finalist.score if finalist else None
     return {
         "name": summary.name,
         "state": state_of(summary),
@@ -74,6 +76,11 @@ def study_record(summary: StudySummary) -> dict[str, Any]:
         "best_score": best.score if best else None,
         "best_throughput_ratio": best.throughput_ratio if best else None,
         "best_convergence_ratio": best.convergence_ratio if best else None,
+        "finals": _verdict(summary),
+        "remeasured_score": remeasured.value if remeasured else None,
+        "remeasured_score_low": remeasured.low if remeasured else None,
+        "remeasured_score_high": remeasured.high if remeasured else None,
+        "tied_trials": list(finals.tied) if finals else [],
         "alpha": summary.objective.alpha,
         "beta": summary.objective.beta,
         "started_at": _iso(summary.trials[0].started_at) if summary.trials else None,
@@ -84,7 +91,15 @@ def state_of(summary: StudySummary) -> str:
     """Return 'running', 'finished', or 'unfinished' (it can be resumed)."""
     if summary.is_running:
         return "running"
-    return "finished" if summary.executed_count >= summary.trial_budget else "unfinished"
+    is_whole = summary.executed_count >= summary.trial_budget and not summary.finals_are_due
+    return "finished" if is_whole else "unfinished"
+
+
+def _verdict(summary: StudySummary) -> str | None:
+    """Return what the finals came to, or 'under way'; None without finals."""
+    if summary.finals is None:
+        return None
+    return summary.finals.verdict.value if summary.finals.verdict else "under way"
 
 
 def peak_memory_bytes(trial: Trial) -> int | None:

@@ -27,7 +27,7 @@ class Ended:
 
 
 def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title: str = "") -> Ended:
-    """Run what a study lacks of its budget, with the searcher that it was made with.
+    """Run what a study lacks of its budget, with the searcher that it was made with, then its finals.
 
     Args:
         stored: the study; its attributes and campaign say everything.
@@ -57,7 +57,9 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
     try:
         with StopSignals(stop) as signals, display, study:
             signals.trials_run()
-            reason = study.run(searcher)
+            reason = study.run(searcher, between=campaigns.watch(stored, study, display))
+            if not stop.wanted:
+                campaigns.hold_finals(stored, study, display)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; to go on: {go_on}") from None
     return Ended(reason=reason, was_stopped=stop.wanted, summary=campaigns.summary(stored))

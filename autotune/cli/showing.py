@@ -16,7 +16,7 @@ from autotune.cli.rows import outcome_seconds, peak_memory_bytes, trial_figures,
 from autotune.cli.studies import command, opened, summary_of, trial_of
 from autotune.errors import StudyError
 from autotune.evaluators.script import LOG
-from autotune.report import units
+from autotune.report import finalists, steadiness, units
 from autotune.report.changes import Change, changes
 from autotune.report.findings import length, r_of
 from autotune.report.summary import StudySummary
@@ -83,6 +83,9 @@ def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | 
         stages = [f"{stage.replace('_', ' ')} {units.seconds(s)}" for stage, s in trial.outcome.stage_s.items()]
         pairs += [("stages", ", ".join(stages))] if stages else []
         pairs += [("log", f"{rank}: {path}") for rank, path in trial.outcome.logs.items()]
+    pairs += _finals(trial, summary)
+    caution = steadiness.caution(summary)
+    pairs += [("caution", caution)] if caution else []
     print_pairs(console, pairs)
     if summary.baseline is not None:
         write(console, "")
@@ -92,6 +95,15 @@ def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | 
         for line in trial.failure.log_tail[-_TAIL_LINES:]:
             write(console, f"  {line}")
         write(console, Text(f"\nWhole: {command('logs', summary.name, str(trial.number), url=url)}", style="muted"))
+
+
+def _finals(trial: Trial, summary: StudySummary) -> list[tuple[str, str | Text]]:
+    finals = summary.finals
+    finalist = finals.finalist(trial.number) if finals is not None else None
+    if finals is None or finalist is None:
+        return []
+    again = f", run again {units.count(len(finalist.scores), 'time')}: R {finalists.score(finalist.score)}"
+    return [("finals", f"{finalists.verdict(finals, finalist)}{again if finalist.scores else ''}")]
 
 
 def _state(trial: Trial) -> Text:

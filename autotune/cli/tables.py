@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from autotune.cli.console import write
@@ -9,6 +11,9 @@ from autotune.cli.formats import Column, print_table
 from autotune.report import tables
 from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
+
+_FINALS_FROM_WIDTH = {"Changes": 90, "R in search": 105, "R by round": 130}
+"""By title: terminals narrower than this leave the column out."""
 
 
 def print_against_baseline(console: Console, summary: StudySummary) -> None:
@@ -19,6 +24,19 @@ def print_against_baseline(console: Console, summary: StudySummary) -> None:
     if settings is not None and settings.rows:
         write(console, "")
         print_report_table(console, settings)
+
+
+def print_finals(console: Console, summary: StudySummary) -> None:
+    """Print the finalists, on a narrow terminal without the columns that matter least; nothing without finals."""
+    table = tables.finals(summary)
+    if table is None:
+        return
+    columns = [
+        replace(_column(title, position, table), wraps=False, from_width=_FINALS_FROM_WIDTH.get(title, 0))
+        for position, title in enumerate(table.columns)
+    ]
+    write(console, "")
+    print_table(console, columns, table.rows)
 
 
 def print_report_table(console: Console, table: Table) -> None:

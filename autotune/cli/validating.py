@@ -16,12 +16,13 @@ from autotune.cli.stopping import StopSignals
 from autotune.cli.studies import opened
 from autotune.cli.tables import print_report_table
 from autotune.errors import StudyError
+from autotune.remeasuring import Remeasured
 from autotune.report import tables, units
 from autotune.report.summary import StudySummary
 from autotune.storage import StoredStudy
 from autotune.study import StopRequest
 from autotune.trials import Stage, Trial
-from autotune.validation import Pair, Remeasured, Validation, Verdict, validate
+from autotune.validation import Pair, Validation, Verdict, validate
 
 _ATTRIBUTE = "validation"
 

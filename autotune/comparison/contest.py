@@ -122,6 +122,11 @@ def compare(contenders: Sequence[Contender], *, trial_budget: int, objective: Ob
     reference = common_reference(runs)
     budget = _equal_budget(entered, trial_budget, notes)
     notes.insert(0, _reference_in_words(runs, reference))
+    notes.insert(
+        1,
+        "Searchers are compared by the scores that their own searches got, from one run a trial; finals have no part "
+        "in this.",
+    )
     generator = np.random.default_rng(seed)
     curves = {c.name: np.stack([best_so_far(r, objective, reference)[:budget] for r in c.runs]) for c in entered}
     longest_s = min(elapsed_s(run)[budget - 1] for run in runs)

@@ -43,6 +43,17 @@ def changed(before: Trial, after: Trial, space: SearchSpace) -> list[Change]:
     return [change for change in changes(before, after, space) if change.is_change]
 
 
+def change_count(start: Trial, trial: Trial, space: SearchSpace) -> int:
+    """Return in how many settings of the space a trial differs from the user's configuration.
+
+    Those without an effect in it, and batch sizes that follow from others, are not counted.
+    """
+    if trial.is_baseline:
+        return 0
+    before, defaults = _settings(start), {dimension.name: dimension.default for dimension in space.dimensions}
+    return sum(before.get(name, defaults.get(name)) != value for name, value in space.settings(trial.point).items())
+
+
 def _settings(trial: Trial) -> dict[str, Value]:
     settings = config_file.settings_of(trial.ds_config)
     settings[config_file.ACTIVATION_CHECKPOINTING] = trial.activation_checkpointing

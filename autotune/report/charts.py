@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from autotune.drift import bound
 from autotune.report import units
 from autotune.report.findings import FAILURES_IN_WORDS, r_of
 from autotune.report.pareto_set import pareto
@@ -70,11 +71,14 @@ def progress_in_time(summary: StudySummary) -> Figure | None:
     elapsed_s = {
         trial.number: (trial.finished_at - first).total_seconds() for trial in summary.finished if trial.finished_at
     }
-    longest_s = max(elapsed_s.values(), default=0.0)
-    unit_s, unit = next(
-        (s, name) for s, name in ((3600, "hours"), (60, "minutes"), (1, "seconds")) if longest_s > 2 * s or s == 1
-    )
+    unit_s, unit = _unit(max(elapsed_s.values(), default=0.0))
     return _progress(summary, {number: s / unit_s for number, s in elapsed_s.items()}, f"Wall time, {unit}")
+
+
+def _unit(longest_s: float) -> tuple[int, str]:
+    """Return the unit in which an axis shows times, in seconds, and its name."""
+    units_s = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+    return next((s, name) for s, name in units_s if longest_s > 2 * s or s == 1)
 
 
 def _progress(summary: StudySummary, places: dict[int, float], title: str) -> Figure | None:
@@ -173,6 +177,50 @@ def trade_off(summary: StudySummary) -> Figure | None:
         data.append(points)
     axes = {"xaxis": {"title": {"text": "Samples per second"}}, "yaxis": {"title": {"text": "Loss drop per second"}}}
     return {"data": data, "layout": layout(**axes)}
+
+
+def steadiness(summary: StudySummary) -> Figure | None:
+    """Return the throughput of the user's configuration each time it ran, over its first, by wall time."""
+    baseline = summary.baseline
+    if not summary.readings or baseline is None or baseline.measurement is None or baseline.finished_at is None:
+        return None
+    begun, first = baseline.finished_at, baseline.measurement.samples_per_second
+    runs = [(r.at, r.result, f"after trial {r.after_trial}") for r in summary.readings]
+    if summary.finals is not None and summary.finals.record.reference_is_baseline:
+        record = summary.finals.record
+        of_baseline = [run for run in record.runs if run.number == baseline.number]
+        runs += [(run.at, run.result, f"finals, round {run.round}") for run in of_baseline]
+    points = [(0.0, 1.0, f"trial {baseline.number}")]
+    points += [
+        ((datetime.fromisoformat(at) - begun).total_seconds(), result.samples_per_second / first, when)
+        for at, result, when in runs
+        if result.samples_per_second is not None
+    ]
+    unit_s, unit = _unit(max(elapsed_s for elapsed_s, _, _ in points))
+    xs = [elapsed_s / unit_s for elapsed_s, _, _ in points]
+    limit, end = 1 + bound(summary.rules.noise_floor), max(xs)
+    edges = {"type": "scatter", "mode": "lines", "x": [0, end], "hoverinfo": "skip", "showlegend": False}
+    line = {"color": OTHER, "dash": "dot", "width": 1}
+    data: list[Figure] = [
+        {**edges, "y": [limit, limit], "line": line, "name": "noise", "showlegend": True},
+        {**edges, "y": [1 / limit, 1 / limit], "line": line},
+        {
+            "type": "scatter",
+            "name": "your configuration",
+            "mode": "lines+markers",
+            "x": xs,
+            "y": [speed for _, speed, _ in points],
+            "line": {"color": START, "width": 1.5},
+            "marker": {"color": START, "size": 8},
+            "hovertext": [f"{when}: {units.times(speed)}" for _, speed, when in points],
+            "hoverinfo": "text",
+        },
+    ]
+    axes = {
+        "xaxis": {"title": {"text": f"Wall time, {unit}"}},
+        "yaxis": {"title": {"text": "Throughput over its first"}},
+    }
+    return {"data": data, "layout": layout(height=280, **axes)}
 
 
 def step_times(summary: StudySummary) -> Figure | None:

@@ -117,6 +117,7 @@ def provenance(summary: StudySummary, trial: Trial, *, notes: tuple[str, ...] = 
             "convergence_ratio": trial.convergence_ratio,
             "relative_to_trial": summary.reference.number if summary.reference else None,
         },
+        "finals": _finals(summary, trial),
         "figures": _figures(measurement),
         "baseline": _figures(summary.baseline.measurement if summary.baseline else None),
         "hardware": asdict(summary.hardware),
@@ -183,6 +184,24 @@ def _chosen(summary: StudySummary, number: int | None) -> Trial:
     return trial
 
 
+def _finals(summary: StudySummary, trial: Trial) -> dict[str, Any] | None:
+    """Return what the finals found of a trial; None where it took no part."""
+    finals = summary.finals
+    finalist = finals.finalist(trial.number) if finals is not None else None
+    if finals is None or finalist is None:
+        return None
+    return {
+        "verdict": finals.verdict.value if finals.verdict is not None else None,
+        "place": finalist.place.value,
+        "tied": list(finals.tied),
+        "rounds": len(finalist.scores),
+        "R": asdict(finalist.score),
+        "throughput_ratio": asdict(finalist.throughput),
+        "convergence_ratio": asdict(finalist.convergence),
+        "noise_floor": finals.record.rules.noise_floor,
+    }
+
+
 def _figures(measurement: Measurement | None) -> dict[str, Any] | None:
     if measurement is None:
         return None
@@ -205,7 +224,10 @@ def _figures(measurement: Measurement | None) -> dict[str, Any] | None:
 def _notes(summary: StudySummary, trial: Trial, consumer: Consumer) -> tuple[str, ...]:
     notes = []
     if trial.is_baseline:
-        notes.append(f"this is your own starting configuration: none of {summary.executed_count} trials beat it")
+        notes.append(
+            f"this is your own starting configuration: none of {units.count(summary.executed_count, 'trial')} beat it "
+            f"beyond noise"
+        )
     if summary.evaluator == "simulated":
         notes.append("the figures are simulated (made up by a formula): they say nothing about your hardware")
     baseline = summary.baseline

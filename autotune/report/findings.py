@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotune.report import units
+from autotune.report import finalists, steadiness, units
 from autotune.report.summary import StudySummary
 from autotune.trials import EndedBy, FailureKind, Measurement, Trial, TrialState
 
@@ -55,6 +55,8 @@ class ValidationLike(Protocol):
 def headline(summary: StudySummary) -> str:
     """Return the one sentence that a reader came for."""
     best, baseline = summary.best, summary.baseline
+    if summary.finals is not None and summary.finals.winner is not None:
+        return finalists.headline(summary.finals)
     if best is None:
         if not summary.executed_count:
             return "No trial has run yet."
@@ -119,7 +121,10 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
     if summary.evaluator == "simulated":
         cautions.append(SIMULATED)
     if summary.evaluator == "recorded":
-        cautions.append("Recorded: the figures replay trials that were measured earlier, matched to the nearest one.")
+        cautions.append(
+            "Recorded: the figures replay trials that were measured earlier, matched to the nearest one. They have no "
+            "noise, so there are no finals."
+        )
     if summary.is_running:
         cautions.append("The study is still running: this is its state at the moment of writing.")
     reference = summary.reference
@@ -133,8 +138,24 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
             "The reference did not learn in the time of a trial (its loss did not fall), so convergence "
             "counts 0 for every trial. A longer budget, or a better starting learning rate, makes R whole."
         )
-    best = summary.best
-    if validation is None and best is not None and not best.is_baseline and summary.evaluator == "deepspeed":
+    drift = steadiness.caution(summary)
+    if drift is not None:
+        cautions.append(drift)
+    best, finals = summary.best, summary.finals
+    if finals is not None and finals.winner is None:
+        cautions.append(finalists.headline(finals))
+    if summary.finals_are_due and not summary.is_running:
+        cautions.append(
+            f"The winner is not named yet: the leaders are to be run again in turns with yours: autotune resume "
+            f"{summary.name}"
+        )
+    elif (
+        validation is None
+        and (finals is None or finals.winner is None)
+        and best is not None
+        and not best.is_baseline
+        and summary.evaluator == "deepspeed"
+    ):
         cautions.append(
             f"The best is the highest of {len(summary.completed)} noisy figures, so it is flattered by luck. Measure "
             f"it again beside your own: autotune validate {summary.name}"

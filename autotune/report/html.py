@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.report import charts, findings, page, parallel, tables
+from autotune.report import charts, finalists, findings, page, parallel, steadiness, tables
 from autotune.report.effect import ROUGH_BELOW_TRIALS, effects
 from autotune.report.findings import ValidationLike
 from autotune.report.summary import StudySummary
@@ -31,6 +31,7 @@ def _charts(summary: StudySummary) -> dict[str, charts.Figure | None]:
         "progress_in_time": charts.progress_in_time(summary),
         "trade_off": charts.trade_off(summary),
         "parallel_coordinates": parallel.parallel_coordinates(summary),
+        "steadiness": charts.steadiness(summary),
         "step_times": charts.step_times(summary),
         "stage_times": charts.stage_times(summary),
     }
@@ -44,6 +45,10 @@ def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[s
         "headline": validation.headline if validation else findings.headline(summary),
         "tally": findings.tally(summary),
         "cautions": findings.cautions(summary, validation),
+        "finals": tables.finals(summary),
+        "finals_rule": finalists.rule(summary.finals) if summary.finals is not None else "",
+        "finals_notes": finalists.notes(summary),
+        "steadiness": steadiness.sentence(summary),
         "validation": validation,
         "validated": tables.validated(validation) if validation else None,
         "against_baseline": tables.against_baseline(summary),

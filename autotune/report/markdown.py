@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autotune.report import tables
+from autotune.report import finalists, steadiness, tables
 from autotune.report.findings import ValidationLike, cautions, headline, tally
 from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
@@ -26,6 +26,11 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
     if validation is not None:
         parts += ["## Measured again", escaped(validation.headline), table(tables.validated(validation))]
         parts += [f"- {escaped(note)}" for note in validation.notes]
+    if summary.finals is not None:
+        parts += section("Finals", tables.finals(summary))
+        parts += [f"- {escaped(note)}" for note in (*finalists.notes(summary), finalists.rule(summary.finals))]
+    steady = steadiness.sentence(summary)
+    parts += [] if steady is None else ["## How steady the machine was", escaped(steady)]
     parts += section("Your start against the best", tables.against_baseline(summary))
     parts += section("Settings that differ", tables.changed_settings(summary))
     if len(summary.completed) > 1:

@@ -12,16 +12,18 @@ from autotune.trials import Trial, TrialState
 def rescored(summary: StudySummary, objective: Objective) -> StudySummary:
     """Return the summary with every R under `objective`, relative to the first measured trial, as in the study.
 
+    Its finals are left out: they were held among the leaders, and to a winner, under the study's own weights.
+
     Args:
         summary: of any study.
         objective: the weights to see it under.
     """
     first = next((trial for trial in summary.finished if trial.measurement is not None), None)
     if first is None or first.measurement is None:
-        return replace(summary, objective=objective)
+        return replace(summary, objective=objective, finals=None)
     reference = Reference.of(first.measurement)
     trials = tuple(_rescored(trial, objective, reference) for trial in summary.trials)
-    return replace(summary, trials=trials, objective=objective)
+    return replace(summary, trials=trials, objective=objective, finals=None)
 
 
 def _rescored(trial: Trial, objective: Objective, reference: Reference) -> Trial:

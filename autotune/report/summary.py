@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.drift import Reading
+from autotune.finals import Finals, Record, Rules, judge, leaders
 from autotune.hardware import Hardware
 from autotune.objective import Objective
 from autotune.space import SearchSpace
@@ -33,6 +35,16 @@ class StudySummary:
     """The user's configuration as it went in, "auto" values and all."""
     ds_config_notation: Mapping[str, str] = field(default_factory=dict)
     """How the user wrote numbers in it (`ds_config.notation_of`)."""
+    rules: Rules
+    """Of its finals."""
+    finals: Finals | None = None
+    """Of its present trials, under way or over; None before, and where there are none."""
+    finals_are_due: bool = False
+    """Whether the search is over and the finals are not."""
+    past_finals: Sequence[Record] = ()
+    """Finals that were held before further trials ran."""
+    readings: Sequence[Reading] = ()
+    """The user's configuration, run again now and then during the search."""
 
     @property
     def finished(self) -> list[Trial]:
@@ -66,8 +78,25 @@ class StudySummary:
 
     @property
     def best(self) -> Trial | None:
-        """The completed trial with the highest R (the earliest of equals); None when there is none."""
+        """The winner of the finals; without one, the leader of the search."""
+        winner = self.finals.winner if self.finals is not None else None
+        return next((trial for trial in self.completed if trial.number == winner), self.leading)
+
+    @property
+    def leading(self) -> Trial | None:
+        """The completed trial with the highest R in the search (the earliest of equals); None when there is none."""
         return max(self.completed, key=lambda trial: (trial.score, -trial.number), default=None)
+
+    @property
+    def leaders(self) -> list[Trial]:
+        """The trials, but for the reference, that finals are held among."""
+        if self.reference is None or self.reference.score is None:
+            return []
+        champion = None
+        if self.past_finals:
+            winner = judge(self.past_finals[-1], self.objective).winner
+            champion = next((trial for trial in self.completed if trial.number == winner), None)
+        return leaders(self.completed, reference=self.reference, rules=self.rules, champion=champion)
 
     @property
     def executed_count(self) -> int:

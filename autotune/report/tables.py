@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autotune.report import units
+from autotune.remeasuring import LEVEL
+from autotune.report import finalists, units
 from autotune.report.changes import changed
 from autotune.report.effect import effects
 from autotune.report.findings import FAILURES_IN_WORDS, ValidationLike, r_of
@@ -188,6 +189,36 @@ def stage_seconds(summary: StudySummary) -> dict[str, float]:
         for stage, time_s in (trial.outcome.stage_s if trial.outcome else {}).items():
             totals[stage] = totals.get(stage, 0.0) + time_s
     return {stage: total for stage, total in totals.items() if total > 0}
+
+
+def finals(summary: StudySummary) -> Table | None:
+    """Return a row for each finalist; None without finals."""
+    held = summary.finals
+    if held is None:
+        return None
+    in_search = {trial.number: trial.score for trial in summary.completed}
+    rows = tuple(
+        (
+            finalists.name(held, each),
+            str(each.changes),
+            units.score(in_search.get(each.number)),
+            " ".join(f"{figure:.2f}" for figure in each.scores) or units.DASH,
+            finalists.score(each.score),
+            units.DASH if each.number == held.leader else finalists.times(each.of_leader),
+            finalists.verdict(held, each),
+        )
+        for each in held.finalists
+    )
+    columns = (
+        "Finalist",
+        "Changes",
+        "R in search",
+        "R by round",
+        f"R run again ({units.percent(LEVEL)})",
+        f"Over trial {held.leader}",
+        "Verdict",
+    )
+    return Table(columns=columns, rows=rows, figures=frozenset({1, 2, 4, 5}))
 
 
 def validated(validation: ValidationLike) -> Table:

@@ -418,3 +418,35 @@ def test_a_stop_is_heard_before_remeasuring(make):
     with campaigns.study(stored, stop=stop) as study:
         stop()
         assert study.remeasure(stored.trials()[0]) is None
+
+
+class TwoSlots(InlineRunner):
+    """Two requests under way at once; the older one ends first."""
+
+    slots = 2
+
+    def submit(self, request):
+        assert len(self._waiting) < self.slots
+        self._waiting.append(request)
+
+
+def test_trials_that_end_while_another_is_measured_again_are_kept_and_told(make, monkeypatch):
+    stored, told, again = make(), [], []
+    with campaigns.study(stored) as study:
+        monkeypatch.setattr(study, "_runner", TwoSlots(study._runner._evaluator))
+        searcher = OptunaSearcher(study.space, sampler="random", seed=0)
+        tell = searcher.tell
+        monkeypatch.setattr(searcher, "tell", lambda trial: told.append(trial.number) or tell(trial))
+
+        def between():
+            if study._open and len(study.history) in (3, 5):
+                again.append((study.remeasure(study.baseline), len(study.history)))
+
+        study.run(searcher, between=between)
+    assert again
+    first = study.baseline.measurement.step_time_s
+    for outcome, _ in again:
+        assert outcome.measurement.step_time_s == pytest.approx(first, rel=0.2)
+        assert outcome.measurement.step_time_s != first
+    assert sorted(told) == [trial.number for trial in stored.trials()]
+    assert len(stored.trials()) == 8

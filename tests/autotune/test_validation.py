@@ -17,9 +17,10 @@ from autotune import storage as storages
 from autotune import validation
 from autotune.errors import StudyError
 from autotune.objective import Objective
+from autotune.remeasuring import Remeasured, mean_with_interval
 from autotune.searchers.optuna import OptunaSearcher
 from autotune.study import StopRequest
-from autotune.validation import Pair, Remeasured, Validation, Verdict, mean_with_interval
+from autotune.validation import Pair, Validation, Verdict
 
 OBJECTIVE = Objective()
 
@@ -187,20 +188,20 @@ def test_what_is_useless_is_refused(stored, trials):
 
 @given(st.lists(st.floats(0.05, 20), min_size=1, max_size=8))
 def test_the_mean_lies_in_its_interval(ratios):
-    value, low, high = mean_with_interval(ratios)
-    assert value == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
+    mean = mean_with_interval(ratios)
+    assert mean.value == pytest.approx(math.prod(ratios) ** (1 / len(ratios)))
     if len(ratios) == 1:
-        assert low is high is None
+        assert mean.low is mean.high is None
     else:
-        assert low <= value <= high
+        assert mean.low <= mean.value <= mean.high
         inverse = mean_with_interval([1 / ratio for ratio in ratios])
-        assert inverse[1] == pytest.approx(1 / high, rel=1e-6)
+        assert inverse.low == pytest.approx(1 / mean.high, rel=1e-6)
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says():
     draws = np.random.default_rng(0)
     bounds = [mean_with_interval(np.exp(draws.normal(0.3, 0.1, size=4)).tolist()) for _ in range(400)]
-    hits = sum(low <= math.exp(0.3) <= high for _, low, high in bounds)
+    hits = sum(mean.low <= math.exp(0.3) <= mean.high for mean in bounds)
     assert 0.91 <= hits / len(bounds) <= 0.985
 
 

@@ -40,7 +40,8 @@ def launch(
 ) -> int:
     """Start a study from a campaign file.
 
-    Your own configuration is measured first, then what the searcher proposes.
+    Your own configuration is measured first, then what the searcher proposes; at the end the leaders run again in
+    turns with yours, before a winner is named.
     """
     from autotune.cli.launching import launch as start
 

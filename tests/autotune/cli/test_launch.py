@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from autotune.cli.exit_codes import ExitCode
@@ -13,12 +15,16 @@ def test_launch_says_what_it_does_and_what_came_of_it(cli):
     assert answer.code == ExitCode.OK
     for text in ("hardware", "12 dimensions", "left out", "6 trials", "random, seed 0", "sqlite:///autotune.db"):
         assert text in answer.out
-    lines = [line for line in answer.out.splitlines() if line.startswith("trial ")]
+    lines = [line for line in answer.out.splitlines() if re.match(r"trial +\d+  [A-Z]", line)]
     assert len(lines) == 6
     assert "R 1.000  throughput 1.00x  convergence 1.00x  your configuration" in lines[0]
     assert "the budget of 6 trials is spent" in answer.out
-    for verb in ("report sim", "validate sim", "export sim"):
+    assert "finals  round 3  trial   0" in answer.out
+    assert "wins the finals: " in answer.out
+    assert "Run again 3 times in turns with yours, trial " in answer.out
+    for verb in ("report sim", "export sim"):
         assert f"autotune {verb}" in answer.out
+    assert "autotune validate" not in answer.out
     assert "\x1b" not in answer.out
     assert "\r" not in answer.out
     assert answer.err == ""

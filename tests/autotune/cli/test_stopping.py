@@ -12,11 +12,13 @@ import time
 
 import pytest
 
+from autotune import campaign as campaigns
+from autotune import storage as storages
 from autotune.cli.exit_codes import ExitCode
 from autotune.cli.stopping import StopSignals
 from autotune.study import StopRequest
 from autotune.trials import FailureKind, TrialState
-from tests.autotune.cli.conftest import SLOW, trials_of
+from tests.autotune.cli.conftest import SLOW, URL, trials_of
 
 BUDGET = 20
 STAGE_S = "0.1"
@@ -31,6 +33,14 @@ def complete(name="sim"):
     assert all(trial.state is not TrialState.RUNNING for trial in trials)
     assert len({trial.config_hash for trial in counted}) == len(counted)
     return counted
+
+
+def finals_of(name):
+    storage = storages.connect(URL)
+    try:
+        return campaigns.summary(storage.open(name)).finals
+    finally:
+        storage.close()
 
 
 def is_cancelled(trial):
@@ -106,6 +116,32 @@ def test_kill_loses_nothing_that_was_measured(launch_slowly, cli):
     assert [trial.number for trial in before] == [trial.number for trial in after if trial in before]
     cli("launch", "c.yaml", "--study", "whole", "--trials", str(BUDGET))
     assert [trial.point for trial in after] == [trial.point for trial in complete("whole")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_finals_go_on_where_they_were(launch_slowly, cli, number):
+    launch = launch_slowly("launch", "c.yaml", "--set", "runner=local")
+    launch.wait_for("finals  round 1  trial   4", timeout_s=60)
+    launch.send(number)
+    code = launch.end()
+    before = finals_of("sim")
+    assert before.verdict is None
+    assert before.record.runs
+    assert "unfinished" in cli("status", "sim").out
+    if number == signal.SIGINT:
+        assert code == ExitCode.STOPPED
+        assert "Finals are under way" in launch.output
+        assert "autotune resume sim" in launch.output
+    answer = cli("resume", "sim")
+    assert answer.code == ExitCode.OK
+    assert "sim: 6 trials done, finals to go on with" in answer.out
+    after = finals_of("sim")
+    assert after.verdict is not None
+    assert after.record.runs[: len(before.record.runs)] == before.record.runs
+    ran = [(run.round, run.number) for run in after.record.runs]
+    assert len(ran) == len(set(ran))
+    assert "finished" in cli("status", "sim").out
+    assert len(complete()) == 6
 
 
 def test_a_study_that_is_being_run_is_left_alone(launch_slowly, cli):

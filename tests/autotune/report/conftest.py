@@ -29,6 +29,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> StudySummary:
             "trials": 24,
             "hardware": {"accelerator": "cpu", "ranks": 2},
             "run_directory": str(folder),
+            "finals": {"candidates": 0},
         },
         where="test",
     )

@@ -1,0 +1,98 @@
+"""A study's finals and the watch over its baseline, as its campaign wants them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autotune.campaign.plan import has_noise
+from autotune.campaign.studies import campaign_of, summary
+from autotune.drift import BaselineWatch, Reading
+from autotune.finals import Entrant, Finals, Record, hold
+from autotune.report import finalists, steadiness
+from autotune.report.changes import change_count
+from autotune.report.summary import StudySummary
+from autotune.storage import StoredStudy
+from autotune.study import Study
+from autotune.trials import Trial
+
+
+class RemeasuringListener(Protocol):
+    """Hears of runs that are no trials."""
+
+    def remeasuring(self, number: int, text: str) -> None:
+        """The configuration of a trial is about to run again."""
+        ...
+
+    def remeasured(self, number: int, text: str) -> None:
+        """It has run, and what came of it."""
+        ...
+
+
+def watch(stored: StoredStudy, study: Study, listener: RemeasuringListener) -> BaselineWatch:
+    """Return what runs the user's configuration again during the search, as often as the campaign says."""
+    campaign = campaign_of(stored)
+
+    def before() -> None:
+        if study.baseline is not None:
+            listener.remeasuring(study.baseline.number, "your configuration again")
+
+    def after(reading: Reading) -> None:
+        if study.baseline is not None:
+            listener.remeasured(study.baseline.number, steadiness.line(reading, study.baseline))
+
+    every = campaign.baseline_every if has_noise(campaign) else 0
+    return BaselineWatch(study, stored, every=every, before=before, after=after)
+
+
+def hold_finals(stored: StoredStudy, study: Study, listener: RemeasuringListener) -> None:
+    """Run what the study's finals lack, if it is to have any.
+
+    Args:
+        stored: the study; every run is kept in it at once.
+        study: the same, entered.
+        listener: hears of every run.
+    """
+    state = summary(stored)
+    records = [record.to_json() for record in state.past_finals]
+    record = state.finals.record if state.finals is not None else _drawn_up(state)
+    if record is None:
+        return
+
+    def keep(record: Record) -> None:
+        stored.set_attribute("finals", [*records, record.to_json()])
+
+    def before(standing: Finals) -> None:
+        if standing.next_run is not None:
+            listener.remeasuring(standing.next_run[1], finalists.next_run(standing))
+
+    def after(standing: Finals) -> None:
+        listener.remeasured(standing.record.runs[-1].number, finalists.last_run(standing))
+
+    hold(
+        study,
+        record,
+        trials={trial.number: trial for trial in state.trials},
+        objective=state.objective,
+        keep=keep,
+        before_run=before,
+        after_run=after,
+    )
+
+
+def _drawn_up(state: StudySummary) -> Record | None:
+    """Return new finals; None where there is nothing to decide."""
+    found = state.leaders
+    if not found or state.reference is None:
+        return None
+    return Record(
+        entrants=tuple(_entrant(trial, state) for trial in found),
+        reference=_entrant(state.reference, state),
+        reference_is_baseline=state.reference.is_baseline,
+        executed_trials=state.executed_count,
+        rules=state.rules,
+    )
+
+
+def _entrant(trial: Trial, state: StudySummary) -> Entrant:
+    start = state.baseline or trial
+    return Entrant(number=trial.number, changes=change_count(start, trial, state.space))
