@@ -276,14 +276,18 @@ class Study:
             finished += self._wait()
         return finished[-1]
 
-    def remeasure(self, trial: Trial) -> Outcome | None:
+    def remeasure(self, trial: Trial, *, cold: bool = False) -> Outcome | None:
         """Run a trial's very configuration once more, without recording it; None when a stop came first.
 
         It takes a free slot; trials that end meanwhile are recorded.
+
+        Args:
+            trial: of this study.
+            cold: in processes that start from nothing, whatever the campaign says.
         """
         repeat = int(self._stored.attribute("repeats") or 0) + 1
         request = self.request(trial.point, is_baseline=trial.is_baseline)
-        request = replace(request, number=trial.number, repeat=repeat)
+        request = replace(request, number=trial.number, repeat=repeat, cold=cold)
         if request.config_hash != trial.config_hash:
             raise StudyError(f"trial {trial.number}: its configuration can't be built again; was the campaign changed?")
         self._beat()

@@ -123,6 +123,9 @@ class TrialRequest:
     """0 for the trial itself; 1, 2, ... where its configuration is measured again (its logs go to a folder of their
     own then)."""
 
+    cold: bool = False
+    """Whether it is to run in processes that start from nothing, also where trials run warm."""
+
     @property
     def config_hash(self) -> str:
         """SHA-256 (first 16 hex digits) of the effective configuration: equal hashes are one trial."""

@@ -100,6 +100,11 @@ def has_noise(campaign: Campaign) -> bool:
     return campaign.evaluator == "deepspeed" or (campaign.evaluator == "simulated" and campaign.simulated.noise > 0)
 
 
+def runs_warm(campaign: Campaign) -> bool:
+    """Return whether trials are forks of a process that has loaded everything."""
+    return campaign.evaluator == "deepspeed" and campaign.workload.command is None and campaign.execution != "cold"
+
+
 def rules_of(campaign: Campaign, hardware: Hardware) -> Rules:
     """Return the rules of the campaign's finals; of no candidates where they would tell nothing new."""
     candidates = campaign.finals.candidates if has_noise(campaign) else 0

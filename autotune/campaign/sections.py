@@ -195,6 +195,8 @@ class Campaign(_Section):
     execution: Literal["warm", "cold"] | None = None
     """How a function's trials start: 'warm', the default, as forks of a process that has loaded torch, DeepSpeed and
     the data already; 'cold' as processes of their own. A command's are always cold."""
+    cold_check_every: int = Field(default=0, ge=0)
+    """Trials after which one that ran warm runs again cold, to compare its losses; 0: never."""
     runner: Literal["ray", "local", "inline"] | None = None
     """Where trials run. By default Ray for real trials, inline for the others."""
     ray_address: str | None = None

@@ -21,10 +21,12 @@ from autotune.campaign.plan import (
     objective_of,
     path_of,
     rules_of,
+    runs_warm,
     space_of,
     start_config,
 )
 from autotune.campaign.sections import NAME_PATTERN, Campaign, parse
+from autotune.cold_checks import checks
 from autotune.drift import readings
 from autotune.ds_config import schema
 from autotune.errors import CampaignError, StudyError
@@ -160,6 +162,7 @@ def summary(stored: StoredStudy) -> StudySummary:
         ds_config_notation=campaign.ds_config_notation,
         rules=rules_of(campaign, hardware),
         readings=readings(stored),
+        cold_checks=checks(stored),
     )
     return _with_finals(state, [Record.from_json(data) for data in stored.attribute("finals") or ()])
 
@@ -220,7 +223,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
         ),
         ranks=hardware.ranks,
         device=device,
-        execution=campaign.execution or "warm",
+        execution="warm" if runs_warm(campaign) else "cold",
         run_directory=str(run_directory(campaign, study_name)),
         deadlines=_deadlines(campaign),
         memory_limit_bytes=campaign.hardware.memory_limit_bytes,
