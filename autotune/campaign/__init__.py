@@ -2,6 +2,7 @@
 
 from autotune.campaign.files import from_yaml, load
 from autotune.campaign.plan import (
+    at_once,
     checkpoints_at_start,
     command_of,
     hardware_of,
@@ -9,7 +10,7 @@ from autotune.campaign.plan import (
     space_of,
     start_config,
 )
-from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, parse
+from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, PlacementSection, parse
 from autotune.campaign.studies import (
     campaign_of,
     create,
@@ -24,6 +25,8 @@ __all__ = [
     "NAME_PATTERN",
     "BudgetSection",
     "Campaign",
+    "PlacementSection",
+    "at_once",
     "campaign_of",
     "checkpoints_at_start",
     "command_of",

@@ -137,6 +137,7 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         ("space", f"{units.count(len(space.dimensions), 'dimension')}, {units.count(space.count, 'configuration')}"),
         *(("  left out", f"{what}: {reason}") for what, reason in left_out(space)),
         ("budget", f"{units.count(summary.trial_budget, 'trial')} ({length} each), your configuration first"),
+        ("at once", campaigns.at_once(campaign, hardware)),
         ("objective", f"{weights}, relative to your configuration"),
         ("storage", shown(campaign.storage)),
     ]

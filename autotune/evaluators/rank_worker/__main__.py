@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from autotune.evaluators import op_cache
+from autotune.evaluators import op_cache, sent_code
 from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, RankResult
 from autotune.evaluators.rank_worker import failures, lifeline, processor_info
 from autotune.evaluators.rank_worker.reporter import Reporter
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def _run(assignment: RankAssignment, reporter: Reporter) -> RankResult:
-    sys.path[:0] = assignment.workload.python_path
+    sys.path[:0] = sent_code.all_here(assignment.workload.python_path)
     cache = op_cache.directory(assignment.device)
     os.environ["TORCH_EXTENSIONS_DIR"] = str(cache)
     processor_info.install(cache)
