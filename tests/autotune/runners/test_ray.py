@@ -180,7 +180,7 @@ def test_without_slots_said_one_machine_runs_one_trial_with_all_its_processors(t
 
 def test_code_and_environment_can_not_be_sent_any_more(tmp_path):
     runner = ray_runner.RayRunner(ScriptedEvaluator(ranks=1), environment={"A": "b"})
-    with pytest.raises(ResourceError, match="is connected to .* already, so code and environment can't be sent"):
+    with pytest.raises(ResourceError, match=r"is connected to .* already, so code and environment can't be sent"):
         runner.open([], print)
 
 
