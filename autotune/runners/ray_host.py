@@ -163,7 +163,7 @@ class RayHost:
                 raise
             except _LOST as error:
                 self._lose(f"its process on the node {self.node} ended (Ray: {type(error).__name__})")
-                logger.warning("what Ray says of it: %s", cause(error))
+                logger.info("what Ray says of it: %s", cause(error))
                 raise HostLostError(self._told(self._lost or "")) from error
 
     def _lose(self, why: str) -> None:
@@ -172,7 +172,7 @@ class RayHost:
             if self._lost is not None:
                 return
             self._lost = why
-        logger.warning("%s", self._told(why))
+        logger.info("%s", self._told(why))
         self.end()
 
     def _told(self, why: str) -> str:

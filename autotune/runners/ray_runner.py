@@ -204,7 +204,7 @@ class RayRunner:
         ray_slot = self._slots.pop(slot)
         ray_slot.is_released = True
         self.slots = max(1, len(self._slots))
-        self._progress(f"{ray_slot.lost}; {_at_once(len(self._slots))} now")
+        self._progress(f"a slot is gone, {ray_slot.lost}; {_at_once(len(self._slots))} now")
 
     def _start_waiting(self) -> None:
         """Start what waits in the slots that are free, as long as their nodes are there."""

@@ -95,6 +95,7 @@ def test_an_actor_that_does_not_answer_is_lost(sleeping, tmp_path, monkeypatch):
     wait_until(lambda: not rank.is_running(), 20)
 
 
+@pytest.mark.slow
 def test_a_trial_whose_host_is_lost_again_and_again_is_a_crash_with_the_whole_story(tmp_path):
     runner = ray_runner.RayRunner(
         ProcessEvaluator(ranks=1, source="import os\nos.kill(os.getppid(), 9)", directory=str(tmp_path))

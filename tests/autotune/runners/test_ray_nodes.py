@@ -1,6 +1,7 @@
 """The Ray runner on several nodes: where trials land, and what becomes of them when nodes die and join."""
 
 import json
+import os
 import time
 
 import psutil
@@ -47,8 +48,8 @@ def opened(nodes, tmp_path):
     """Return a function that opens a runner; with `waits`, its trials run until there is a file 'go'."""
     runners = []
 
-    def open_one(ranks=1, *, waits=False, **options):
-        evaluator = ProcessEvaluator(ranks=ranks, source=NOTE + WAIT * waits, directory=str(tmp_path))
+    def open_one(ranks=1, *, waits=False, source="", **options):
+        evaluator = ProcessEvaluator(ranks=ranks, source=source or NOTE + WAIT * waits, directory=str(tmp_path))
         runner = ray_runner.RayRunner(evaluator, address=nodes.address, **options)
         runners.append(runner)
         runner.told = []
@@ -221,3 +222,42 @@ def wait_for(runner, condition, timeout_s=60):
     while not condition():
         assert runner.collect(0.1) is None
         assert time.monotonic() < deadline, runner.told
+
+
+def test_code_is_sent_and_variables_are_set(opened, tmp_path):
+    code = tmp_path / "project"
+    (code / "kept").mkdir(parents=True)
+    (code / "mine.py").write_text("WHERE = __file__\n")
+    (code / "study.db").write_text("not sent")
+    runner = opened(
+        code=str(code), excluded=["*.db", "/kept"], environment={"GREETING": "hello"}, source=SENT, most_slots=1
+    )
+    runner.submit(request(0))
+    assert finish(runner).outcome.measurement
+    seen = json.loads((tmp_path / "0" / "rank0" / "seen").read_text())
+    assert seen["greeting"] == "hello"
+    assert seen["from"] == str(code)
+    assert seen["module"] == f"{seen['to']}/mine.py" != str(code / "mine.py")
+    assert seen["files"] == ["mine.py"]
+
+
+SENT = """
+import json, os, pathlib
+import mine
+seen = {"greeting": os.environ["GREETING"], "from": os.environ["AUTOTUNE_CODE_FROM"], "module": mine.WHERE,
+        "to": os.environ["AUTOTUNE_CODE_TO"], "files": sorted(
+            name for name in os.listdir(os.environ["AUTOTUNE_CODE_TO"]) if name != "__pycache__")}
+pathlib.Path("seen").write_text(json.dumps(seen))
+"""
+
+
+def test_code_that_is_too_large_is_refused_with_what_is_large_in_it(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr("ray._private.runtime_env.packaging.GCS_STORAGE_MAX_SIZE", 1024**2)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tokens").write_bytes(os.urandom(3 * 1024**2))
+    (tmp_path / "train.py").write_text("pass")
+    words = (
+        r"exceeds the maximum size.*ship_code sends .*the largest in it: data \(3 MiB\), train.py \(0 MiB\).*rayignore"
+    )
+    with pytest.raises(ResourceError, match=words):
+        opened(code=str(tmp_path))
