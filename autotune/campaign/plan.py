@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autotune import ds_config as config_file
 from autotune import hardware as hardware_detection
@@ -130,6 +130,24 @@ def ds_config_of(campaign: Campaign) -> dict[str, Any]:
     if isinstance(campaign.ds_config, dict):
         return campaign.ds_config
     return config_file.read(path_of(campaign, campaign.ds_config))
+
+
+def runner_of(campaign: Campaign) -> Literal["ray", "local", "inline"]:
+    """Return where the campaign's trials run."""
+    return campaign.runner or ("ray" if campaign.evaluator == "deepspeed" else "inline")
+
+
+def at_once(campaign: Campaign, hardware: Hardware) -> str:
+    """Say how many trials run at once, and why."""
+    slots = campaign.placement.slots
+    if runner_of(campaign) != "ray" or slots == 1:
+        return "1 trial"
+    apart = "GPUs" if hardware.accelerator == "cuda" else "processors"
+    if slots is not None:
+        return f"{slots} trials, each on {apart} of its own (placement.slots)"
+    if hardware.accelerator == "cuda":
+        return f"as many trials as there are GPUs for, {hardware.ranks} each (placement.slots overrides)"
+    return "1 trial on each machine: on one they would share caches and memory (placement.slots overrides)"
 
 
 def path_of(campaign: Campaign, text: str) -> Path:
