@@ -140,7 +140,9 @@ def runner_of(campaign: Campaign) -> Literal["ray", "local", "inline"]:
 def at_once(campaign: Campaign, hardware: Hardware) -> str:
     """Say how many trials run at once, and why."""
     slots = campaign.placement.slots
-    if runner_of(campaign) != "ray" or slots == 1:
+    if runner_of(campaign) == "inline":
+        return f"{slots} trials (placement.slots)" if slots is not None and slots > 1 else "1 trial"
+    if runner_of(campaign) == "local" or slots == 1:
         return "1 trial"
     apart = "GPUs" if hardware.accelerator == "cuda" else "processors"
     if slots is not None:

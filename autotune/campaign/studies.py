@@ -262,7 +262,7 @@ def _runner(
     # A command starts all its ranks on one host, which gets what they all need.
     ranks_per_host = hardware.ranks if campaign.workload.command is not None else 1
     if kind == "inline":
-        return InlineRunner(evaluator, on_stage=listener, judge=judge)
+        return InlineRunner(evaluator, slots=campaign.placement.slots or 1, on_stage=listener, judge=judge)
     if kind == "local":
         gpus = gpus_per_rank * ranks_per_host
         return LocalRunner(evaluator, gpus_per_rank=gpus, on_stage=listener, judge=judge)
@@ -302,10 +302,13 @@ def _refuse_cluster_without_ray(campaign: Campaign) -> None:
             f"ray_address: got {campaign.ray_address!r}, but trials run {runner_of(campaign)}; "
             f"real trials run on Ray with runner: ray, the others without an address"
         )
-    if campaign.placement != PlacementSection():
+    is_inline = runner_of(campaign) == "inline"
+    takes = PlacementSection(slots=campaign.placement.slots) if is_inline else PlacementSection()
+    if campaign.placement != takes:
         raise CampaignError(
             f"placement: got {campaign.placement.model_dump(exclude_defaults=True)}, but trials run "
-            f"{runner_of(campaign)}, one at a time on this machine; leave it out, or set runner: ray"
+            f"{runner_of(campaign)} on this machine; {'leave out all but slots' if is_inline else 'leave it out'}, or set "
+            "runner: ray"
         )
 
 
