@@ -420,3 +420,24 @@ def test_the_same_study_twice_names_one_winner_or_a_declared_tie(make, noise):
         for finals in (one, other):  # what is taken is the best there is, within two noise floors
             assert truth[finals.winner] * (1 + rules.noise_floor) ** 2 >= best
     assert searches_agree < studies, "a test in which the search alone never errs would show nothing"
+
+
+@pytest.mark.slow
+def test_two_searches_that_go_by_noisy_scores_name_one_winner_or_say_tie(make):
+    """TPE proposes by the scores, so that the two don't even try the same configurations."""
+    space = {
+        "fix": {"precision": "bf16"},
+        "narrow": {"train_micro_batch_size_per_gpu": [8, 16, 32], "optimizer.params.lr": [3e-4, 1e-3, 2e-3]},
+    }
+    searches_agree, pairs = 0, 8
+    for workload in range(pairs):
+        found = []
+        for seed in (1, 2):  # of the noise; the searcher has one seed
+            noisy = {"workload_seed": workload, "noise": 0.045}
+            stored = make(f"{workload}-{seed}", trials=16, seed=seed, simulated=noisy, space=space, pruner="none")
+            found.append(run(stored, searcher="tpe")[0])
+        one, other = found
+        searches_agree += one.leading.config_hash == other.leading.config_hash
+        same = one.best.config_hash == other.best.config_hash
+        assert same or Verdict.TIE in (one.finals.verdict, other.finals.verdict), workload
+    assert searches_agree < pairs

@@ -68,30 +68,39 @@ def verdict(first: StoredStudy, second: StoredStudy) -> str:
     if _tied(one) & _tied(other):
         return "A declared tie: among those that each could not tell from its winner there is one and the same."
     standing = against_each_other(first, one, one.best, other.best)
-    named = {one.best.number: NAMES[0], _LARGEST: NAMES[1]}
+    names = {
+        one.best.number: f"trial {one.best.number} of the first",
+        _GUEST: f"trial {other.best.number} of the second",
+    }
     lines = [
-        f"{finalists.name(standing, each)} (of {named.get(each.number, 'both')}): R {finalists.score(each.score)}, "
-        f"{finalists.verdict(standing, each)}"
+        f"{names.get(each.number, 'the start')}: R {finalists.score(each.score)}, {finalists.verdict(standing, each)}"
         for each in standing.finalists
     ]
-    is_tie = standing.verdict is not None and {*named} <= {*standing.tied}
-    told = "a tie" if is_tie else "not a tie: the searches came to configurations that differ beyond noise"
-    return "\n".join(["The winners differ. Run against each other:", *lines, told])
+    is_tie = {*names} <= {*standing.tied}
+    told = "a tie." if is_tie else "no tie: the two searches found configurations that differ beyond noise."
+    lines += [
+        f"the {name} search {'tried' if of in {trial.config_hash for trial in summary.trials} else 'never tried'} "
+        f"the other's winner"
+        for name, summary, of in zip(NAMES, (one, other), (other.best.config_hash, one.best.config_hash), strict=True)
+    ]
+    return "\n".join([f"The winners differ. Run against each other, {told}", *lines])
 
 
-_LARGEST = 10**6
+_GUEST = 10**6
 """Number of the second study's winner in the first: no trial has it."""
 
 
 def against_each_other(stored: StoredStudy, summary: StudySummary, one: Trial, other: Trial) -> Finals:
     """Hold finals of two winners in the first's study, keeping nothing."""
-    guest = replace(other, number=_LARGEST)
+    guest = replace(other, number=_GUEST)
     reference = summary.reference
     assert reference is not None
     start = summary.baseline or reference
     record = Record(
         entrants=tuple(
-            Entrant(number=trial.number, changes=change_count(start, trial, summary.space)) for trial in (one, guest)
+            Entrant(number=trial.number, changes=change_count(start, trial, summary.space))
+            for trial in (one, guest)
+            if trial.number != reference.number
         ),
         reference=Entrant(number=reference.number, changes=0),
         reference_is_baseline=reference.is_baseline,
@@ -107,7 +116,7 @@ def against_each_other(stored: StoredStudy, summary: StudySummary, one: Trial, o
             objective=summary.objective,
             keep=lambda _: None,
             before_run=lambda _: None,
-            after_run=lambda standing: print(finalists.last_run(standing), flush=True),
+            after_run=lambda _: None,
         )
 
 
