@@ -307,7 +307,7 @@ def _refuse_cluster_without_ray(campaign: Campaign) -> None:
     if campaign.placement != takes:
         raise CampaignError(
             f"placement: got {campaign.placement.model_dump(exclude_defaults=True)}, but trials run "
-            f"{runner_of(campaign)} on this machine; {'leave out all but slots' if is_inline else 'leave it out'}, or set "
+            f"{runner_of(campaign)}, on this machine; leave {'all but slots' if is_inline else 'it'} out, or set "
             "runner: ray"
         )
 

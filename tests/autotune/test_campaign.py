@@ -137,12 +137,12 @@ def test_a_missing_file_is_named(tmp_path):
         (["objective={alpha: -1}"], DS, CampaignError, "objective.alpha: got -1"),
         (["ray_address=head:6379"], DS, CampaignError, "got 'head:6379', but trials run inline"),
         (["ray_address=h:1", "evaluator=deepspeed", "runner=local"], DS, CampaignError, "but trials run local"),
-        (["placement.slots=2"], DS, CampaignError, "placement: got {'slots': 2}, but trials run inline, one at a time"),
+        (["placement.strategy=SPREAD"], DS, CampaignError, "but trials run inline, on this machine; leave all but"),
         (
             ["placement.ship_code=true", "evaluator=deepspeed", "runner=local"],
             DS,
             CampaignError,
-            "but trials run local, one at a time on this machine; leave it out, or set runner: ray",
+            "but trials run local, on this machine; leave it out, or set runner: ray",
         ),
         (
             ["placement.labels={zone: a b}", "evaluator=deepspeed"],
