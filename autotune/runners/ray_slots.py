@@ -264,7 +264,7 @@ class RaySlots:
         slot = None
         try:
             if self._is_placed(group, patience_s):
-                slot = self._slot(group, cluster)
+                slot = self._slot(group, cluster, allowed)
         finally:
             if slot is None:
                 remove_placement_group(group)
@@ -277,10 +277,19 @@ class RaySlots:
                 return False
         return True
 
-    def _slot(self, group: PlacementGroup, cluster: Cluster) -> RaySlot | None:
-        """Look where a group landed; None where that is no place for a trial."""
+    def _slot(self, group: PlacementGroup, cluster: Cluster, allowed: Sequence[str]) -> RaySlot | None:
+        """Look where a group landed; None where that is no place for a trial.
+
+        Raises:
+            ResourceError: when Ray didn't do as it was told.
+        """
         by_id = {node.node_id: node for node in cluster.nodes}
         ids = placement_group_table(group)["bundles_to_node_id"]
+        if SELECTS_NODES and not set(ids.values()) <= set(allowed):
+            raise ResourceError(
+                f"ray: Ray {ray.__version__} placed a trial on nodes that it was told to leave alone (before its "
+                "mend of ray-project/ray#60170 it does so with STRICT_PACK): update it, or set strategy: PACK"
+            )
         if any(node_id not in by_id for node_id in ids.values()):
             return None  # a node that joined, or died, this very moment
         nodes = tuple(by_id[ids[bundle]] for bundle in sorted(ids))
