@@ -288,7 +288,7 @@ class RaySlots:
         if SELECTS_NODES and not set(ids.values()) <= set(allowed):
             raise ResourceError(
                 f"ray: Ray {ray.__version__} placed a trial on nodes that it was told to leave alone (before its "
-                "mend of ray-project/ray#60170 it does so with STRICT_PACK): update it, or set strategy: PACK"
+                "mend of ray-project/ray#60170 it does so with STRICT_PACK): take a newer Ray, or strategy: PACK"
             )
         if any(node_id not in by_id for node_id in ids.values()):
             return None  # a node that joined, or died, this very moment
