@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -26,7 +26,7 @@ from autotune.runners.cluster import Cluster, Node
 from autotune.runners.node_watch import NodeWatch, answers
 from autotune.runners.processors import Processors, shares, usable_cores
 from autotune.runners.ray_host import RayHost
-from autotune.runners.ray_session import RaySession
+from autotune.runners.ray_session import RaySession, cause
 from autotune.runners.seats import nodes_for_next, shape
 
 logger = logging.getLogger(__name__)
@@ -177,8 +177,13 @@ class RaySlots:
                 f"labels: asked for nodes with {_in_words(self._wanted.labels)}, and there is none. The nodes' labels: "
                 f"{own} (`ray start --labels`)"
             )
-        self._ask_for_processors(there.nodes)
-        there = self._counted(there)
+        # Ray takes a node for alive for a while after its death.
+        reachable = self._watch.reachable(there.nodes)
+        for node in there.nodes:
+            if node not in reachable:
+                progress(f"the node {node.address} doesn't answer; it is left out")
+        self._ask_for_processors(reachable)
+        there = self._counted(replace(there, nodes=tuple(reachable)))
         self._bundles.check_fit(there)
         deadline_s = time.monotonic() + PLACEMENT_TIMEOUT_S
         while len(self._slots) < self._wanted.limit:
@@ -259,7 +264,7 @@ class RaySlots:
         slot = None
         try:
             if self._is_placed(group, patience_s):
-                slot = self._slot(group, cluster)
+                slot = self._slot(group, cluster, allowed)
         finally:
             if slot is None:
                 remove_placement_group(group)
@@ -272,10 +277,19 @@ class RaySlots:
                 return False
         return True
 
-    def _slot(self, group: PlacementGroup, cluster: Cluster) -> RaySlot | None:
-        """Look where a group landed; None where that is no place for a trial."""
+    def _slot(self, group: PlacementGroup, cluster: Cluster, allowed: Sequence[str]) -> RaySlot | None:
+        """Look where a group landed; None where that is no place for a trial.
+
+        Raises:
+            ResourceError: when Ray didn't do as it was told.
+        """
         by_id = {node.node_id: node for node in cluster.nodes}
         ids = placement_group_table(group)["bundles_to_node_id"]
+        if SELECTS_NODES and not set(ids.values()) <= set(allowed):
+            raise ResourceError(
+                f"ray: Ray {ray.__version__} placed a trial on nodes that it was told to leave alone (before its "
+                "mend of ray-project/ray#60170 it does so with STRICT_PACK): take a newer Ray, or strategy: PACK"
+            )
         if any(node_id not in by_id for node_id in ids.values()):
             return None  # a node that joined, or died, this very moment
         nodes = tuple(by_id[ids[bundle]] for bundle in sorted(ids))
@@ -360,8 +374,8 @@ class RaySlots:
         """Wait for what a function on a node returns.
 
         Raises:
-            ResourceError: when the node gives no answer in time, or the runner closes meanwhile.
-            RayError: when the node is gone.
+            ResourceError: when the node is gone, gives no answer in time, or the runner closes meanwhile.
+            RayTaskError: what the function raised; it is of that error's type too.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -371,6 +385,10 @@ class RaySlots:
                 if self._closing.is_set() or time.monotonic() > deadline_s or not answers(node.address, node.port):
                     ray.cancel(call, force=True)
                     raise ResourceError(f"ray: the node {node.address} gave no answer; `ray status` shows it") from None
+            except RayTaskError:
+                raise
+            except RayError as error:
+                raise ResourceError(f"ray: the node {node.address} can't be used: {cause(error)}") from error
 
     def _held_by_others(self, cluster: Cluster) -> str:
         free = ray.available_resources()  # type: ignore[no-untyped-call]
@@ -432,7 +450,6 @@ class RaySlots:
         if not candidates:
             return
         self._retry_at_s = time.monotonic() + RETRY_S
-        # Ray may take a node for alive that is gone.
         reachable = self._watch.reachable([node for node in there.nodes if node.node_id in candidates])
         self._ask_for_processors(reachable)
         slot = self._reserve(self._counted(replace(there, nodes=tuple(reachable))), FURTHER_TIMEOUT_S)

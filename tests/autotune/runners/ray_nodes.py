@@ -1,6 +1,7 @@
 """Ray nodes for tests: each a `ray start` of its own on this machine, on an address and processors of its own."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,10 +19,10 @@ PROCESSORS = sorted(os.sched_getaffinity(0))
 class RayNodes:
     """A head and further nodes; a context manager that leaves no process."""
 
-    def __init__(self, folder, prefix=()):
+    def __init__(self, folder):
         self.folder = Path(folder)
-        self.prefix = tuple(prefix)
         self.address = ""
+        self.session = ""
         self._nodes = {}
 
     def __enter__(self):
@@ -36,17 +37,18 @@ class RayNodes:
     def __exit__(self, *_):
         for name in reversed(list(self._nodes)):
             self.kill(name)
+        shutil.rmtree(self.session, ignore_errors=True)
         self._patch.undo()
         Config.initialize("")
 
-    def start(self, name, *, address, cpus=1, gpus=0, processors=None, labels="", prefix=(), port=None):
+    def start(self, name, *, address, cpus=1, gpus=0, processors=None, labels="", prefix=()):
         """Start a node, the first as the head; return when Ray knows it."""
         command = [*prefix, "taskset", "--cpu-list", ",".join(map(str, processors or PROCESSORS)), RAY, "start"]
         command += ["--block", "--disable-usage-stats", "--node-ip-address", address, "--num-cpus", str(cpus)]
         command += ["--num-gpus", str(gpus), "--object-store-memory", str(80 * 1024 * 1024)]
         command += ["--labels", labels] if labels else []
         if not self.address:
-            port = port or free_port()
+            port = free_port()
             command += ["--head", "--port", str(port), "--include-dashboard", "false"]
             # Under /tmp: the path of a socket is short.
             self.session = f"/tmp/at-ray-{os.getpid()}-{port}"

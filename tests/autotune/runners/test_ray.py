@@ -179,6 +179,22 @@ def test_without_slots_said_one_machine_runs_one_trial_with_all_its_processors(t
     assert ast.literal_eval((tmp_path / "0" / "rank0" / "seen").read_text()) == sorted(os.sched_getaffinity(0))
 
 
+def test_a_ray_that_can_not_choose_nodes_runs_one_trial_and_refuses_labels(monkeypatch):
+    monkeypatch.setattr(ray_slots, "SELECTS_NODES", False)
+    with pytest.raises(ResourceError, match=r"got {'zone': 'b'}; Ray .* can't place trials by label"):
+        ray_runner.RayRunner(ScriptedEvaluator(ranks=1), labels={"zone": "b"})
+    runner = ray_runner.RayRunner(ScriptedEvaluator(ranks=1))
+    told = []
+    runner.open([], told.append)
+    try:
+        assert runner.slots == 1
+        assert "can't keep trials on nodes of their own" in told[-1]
+        runner.submit(request(0))
+        assert runner.collect(30.0).outcome.measurement
+    finally:
+        runner.close(cancel=True)
+
+
 def test_code_and_environment_can_not_be_sent_any_more(tmp_path):
     runner = ray_runner.RayRunner(ScriptedEvaluator(ranks=1), environment={"A": "b"})
     with pytest.raises(ResourceError, match=r"is connected to .* already, so code and environment can't be sent"):
