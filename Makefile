@@ -44,10 +44,11 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 
 check: lint test-all  ## Everything that can fail
 
-bench: $(READY)  ## Measure: CLI start, controller overhead, where the time of a real trial goes
+bench: $(READY)  ## Measure: CLI start, controller overhead, where a real trial's time goes, several trials at once
 	$(BIN)/python tests/benchmarks/command_line.py
 	$(BIN)/python tests/benchmarks/controller.py
 	$(BIN)/python tests/benchmarks/trial.py
+	$(BIN)/python tests/benchmarks/parallel.py
 
 scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
 	$(BIN)/python tests/benchmarks/scripts.py

@@ -104,6 +104,7 @@ def test_every_relative_link_leads_somewhere():
         "README.md",
         "CONTRIBUTING.md",
         "docs/ds_configs.md",
+        "docs/parallel.md",
         "docs/scripts.md",
         "tests/data/ds_configs/README.md",
     ):
