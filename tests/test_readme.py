@@ -118,6 +118,7 @@ def test_every_relative_link_leads_somewhere():
         "CONTRIBUTING.md",
         "docs/cluster.md",
         "docs/ds_configs.md",
+        "docs/parallel.md",
         "docs/scripts.md",
         "tests/data/ds_configs/README.md",
     ):
