@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from autotune.finals import REACH
 from autotune.remeasuring import Remeasured, mean_with_interval
 from autotune.storage import StoredStudy
 from autotune.study import Study
@@ -102,9 +101,26 @@ def readings(stored: StoredStudy) -> tuple[Reading, ...]:
     return tuple(Reading.from_json(data) for data in stored.attribute(_ATTRIBUTE) or ())
 
 
-def bound(noise_floor: float) -> float:
-    """Return the relative difference of two single runs that noise alone explains."""
-    return float((1 + noise_floor) ** REACH) - 1
+def noise_ratio(noise_floor: float) -> float:
+    """Return how many times faster than another one a single run may be from noise alone.
+
+    That is two noise floors, about 2.5 standard deviations of the difference of two runs, where the floor is twice the
+    coefficient of variation of one.
+    """
+    return (1 + noise_floor) * (1 + noise_floor)
+
+
+def widest_ratio(taken: Sequence[Reading], *, samples_per_second: float, noise_floor: float) -> float:
+    """Return how many times faster than another one a single run may be on this machine: by noise, and as was seen.
+
+    Args:
+        taken: the readings of a study.
+        samples_per_second: of the user's configuration at the start.
+        noise_floor: of the finals' rules.
+    """
+    speeds = [reading.result.samples_per_second for reading in taken if reading.result.samples_per_second is not None]
+    seen = [max(speed / samples_per_second, samples_per_second / speed) for speed in speeds]
+    return max([noise_ratio(noise_floor), *seen])
 
 
 def spells(taken: Sequence[Reading], *, samples_per_second: float, noise_floor: float) -> list[Spell]:
@@ -115,7 +131,7 @@ def spells(taken: Sequence[Reading], *, samples_per_second: float, noise_floor: 
         samples_per_second: of the user's configuration at the start.
         noise_floor: of the finals' rules.
     """
-    limit = 1 + bound(noise_floor)
+    limit = noise_ratio(noise_floor)
     begun, measured = 0, []
     for reading in taken:
         if reading.result.samples_per_second is not None:

@@ -24,9 +24,6 @@ from autotune.remeasuring import Mean, Remeasured, gains, mean_with_interval
 from autotune.study import Study
 from autotune.trials import Trial
 
-REACH = 2.0
-"""Noise floors by which a single score may trail the best and still be the best: about 2.5 standard deviations of the
-difference of two runs, where the floor is twice the coefficient of variation of one."""
 _LEAST_ROUNDS = 2
 """Whole ones, for an interval."""
 _REFERENCE_FAILURES = 2
@@ -173,18 +170,21 @@ class Finals:
         return tuple(finalist.number for finalist in self.finalists if finalist.place in places)
 
 
-def leaders(trials: Sequence[Trial], *, reference: Trial, rules: Rules, champion: Trial | None = None) -> list[Trial]:
+def leaders(
+    trials: Sequence[Trial], *, reference: Trial, rules: Rules, reach: float, champion: Trial | None = None
+) -> list[Trial]:
     """Return the trials, but for the reference, that may be the best by their scores, the highest first.
 
     Args:
         trials: completed, of one study, the reference among them.
         reference: runs in every round without this.
         rules: of the finals; fewer take part than they allow where the runs don't suffice for the rounds of all.
+        reach: ratio of the best score to another one that noise alone explains.
         champion: winner of earlier finals, which takes part whatever its score.
     """
     places = min(rules.candidates, rules.runs // rules.rounds - 1)
     ranked = sorted(trials, key=lambda trial: (-(trial.score or 0.0), trial.number))
-    least = (ranked[0].score or 0.0) / (1 + rules.noise_floor) ** REACH
+    least = (ranked[0].score or 0.0) / reach
     near = [trial for trial in ranked if (trial.score or 0.0) >= least and trial.number != reference.number][:places]
     is_missed = champion is not None and champion.number not in {reference.number, *(trial.number for trial in near)}
     return [*near[: places - 1], champion] if champion is not None and is_missed and places > 0 else near

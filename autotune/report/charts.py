@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from autotune.drift import bound
+from autotune.drift import noise_ratio
 from autotune.report import units
 from autotune.report.findings import FAILURES_IN_WORDS, r_of
 from autotune.report.pareto_set import pareto
@@ -198,7 +198,7 @@ def steadiness(summary: StudySummary) -> Figure | None:
     ]
     unit_s, unit = _unit(max(elapsed_s for elapsed_s, _, _ in points))
     xs = [elapsed_s / unit_s for elapsed_s, _, _ in points]
-    limit, end = 1 + bound(summary.rules.noise_floor), max(xs)
+    limit, end = noise_ratio(summary.rules.noise_floor), max(xs)
     edges = {"type": "scatter", "mode": "lines", "x": [0, end], "hoverinfo": "skip", "showlegend": False}
     line = {"color": OTHER, "dash": "dot", "width": 1}
     data: list[Figure] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.drift import Reading, bound, spells
+from autotune.drift import Reading, noise_ratio, spells
 from autotune.remeasuring import mean_with_interval
 from autotune.report import units
 from autotune.report.summary import StudySummary
@@ -30,8 +30,7 @@ def sentence(summary: StudySummary) -> str | None:
     return (
         f"The machine was steady: your configuration, run again {units.count(len(speeds), 'time')} during the search, "
         f"had {units.times(min(speeds))} to {units.times(max(speeds))} of its first throughput (mean "
-        f"{units.times(mean)}), and single runs differ by up to {units.percent(bound(summary.rules.noise_floor))} from "
-        f"noise alone."
+        f"{units.times(mean)}). Noise alone explains {_noise(summary)}."
     )
 
 
@@ -52,11 +51,15 @@ def caution(summary: StudySummary) -> str | None:
         f"{_trials(spell.first_trial, spell.last_trial)}"
         for spell in found
     ]
-    noise = units.percent(bound(summary.rules.noise_floor))
     return (
         f"The machine was {units.listed(parts)} than at the start, by your own configuration run again now and then "
-        f"(noise alone: up to {noise}). R of those trials is not corrected for it."
+        f"(noise alone explains {_noise(summary)}). R of those trials is not corrected for it."
     )
+
+
+def _noise(summary: StudySummary) -> str:
+    ratio = noise_ratio(summary.rules.noise_floor)
+    return f"{units.times(1 / ratio)} to {units.times(ratio)}"
 
 
 def _trials(first: int, last: int) -> str:

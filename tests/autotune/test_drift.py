@@ -8,7 +8,7 @@ import pytest
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.drift import BaselineWatch, Reading, bound, readings, spells
+from autotune.drift import BaselineWatch, Reading, noise_ratio, readings, spells, widest_ratio
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.remeasuring import Remeasured
 from autotune.report import StudySummary, steadiness
@@ -132,8 +132,20 @@ def test_spells_are_neighbouring_readings_beyond_noise():
     found = spells(taken, samples_per_second=100, noise_floor=0.05)
     assert [(each.first_trial, each.last_trial) for each in found] == [(9, 32), (33, 40)]
     assert found[0].speed == pytest.approx((0.8 * 0.78) ** 0.5)
-    assert bound(0.05) == pytest.approx(0.1025)
+    assert noise_ratio(0.05) == pytest.approx(1.1025)
     assert spells([reading(8, 91), reading(16, 110)], samples_per_second=100, noise_floor=0.05) == []
+
+
+def test_where_runs_differ_widely_more_trials_may_be_the_best(make):
+    seen = {"samples_per_second": 100, "noise_floor": 0.05}
+    assert widest_ratio([], **seen) == pytest.approx(1.1025)
+    assert widest_ratio([reading(8, 95), reading(16, 80), reading(24, 110)], **seen) == pytest.approx(1.25)
+    assert widest_ratio([reading(8, 140), reading(16, 0, failure="CRASH: x")], **seen) == pytest.approx(1.4)
+    summary = run(make())
+    first = summary.baseline.measurement.samples_per_second
+    wide = replace(summary, rules=replace(summary.rules, candidates=9, runs=99), readings=[reading(8, first / 3)])
+    narrow = replace(wide, readings=())
+    assert len(wide.leaders) > len(narrow.leaders)
 
 
 def test_what_is_kept_comes_back(make):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
+from autotune.drift import noise_ratio
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.finals import Entrant, Finals, Place, Record, Rules, Run, Verdict, judge, leaders
 from autotune.objective import Objective, Reference
@@ -210,12 +211,13 @@ def test_who_may_be_the_best():
     baseline = trial(0, 1.0, is_baseline=True)
     found = [baseline, trial(1, 1.5), trial(2, 1.4), trial(3, 1.35), trial(4, 1.49), trial(5, 1.48), trial(6, 1.47)]
 
-    def numbers(trials=found, champion=None, **rules):
-        chosen = leaders(trials, reference=baseline, rules=replace(RULES, **rules), champion=champion)
+    def numbers(trials=found, champion=None, reach=1.1, **rules):
+        chosen = leaders(trials, reference=baseline, rules=replace(RULES, **rules), reach=reach, champion=champion)
         return [each.number for each in chosen]
 
     assert numbers() == [1, 4, 5, 6]
-    assert numbers(candidates=9, runs=99) == [1, 4, 5, 6, 2]  # 1.35 is more than two floors behind 1.5
+    assert numbers(candidates=9, runs=99) == [1, 4, 5, 6, 2]
+    assert numbers(candidates=9, runs=99, reach=1.2) == [1, 4, 5, 6, 2, 3]
     assert numbers(candidates=9, runs=9) == [1, 4]  # three rounds of three
     assert numbers(candidates=0) == []
     assert numbers(champion=found[3]) == [1, 4, 5, 3]
@@ -378,7 +380,7 @@ class Paper:
         start = trials[0].point
         entrants = tuple(
             Entrant(number=each.number, changes=sum(start.get(name) != value for name, value in each.point.items()))
-            for each in leaders(trials, reference=trials[0], rules=rules)
+            for each in leaders(trials, reference=trials[0], rules=rules, reach=noise_ratio(rules.noise_floor))
         )
         record = replace(drawn_up(rules=rules), entrants=entrants)
 
