@@ -30,8 +30,9 @@ _DRAWS_PER_RADIUS = 20
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+RANDOM = "random"
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
-    "random": lambda seed: RandomSampler(seed=seed),
+    RANDOM: lambda seed: RandomSampler(seed=seed),
     "tpe": lambda seed: TPESampler(seed=seed, multivariate=True),
     "gp": lambda seed: GPSampler(seed=seed),
     "cmaes": lambda seed: CmaEsSampler(seed=seed, with_margin=True),
@@ -42,8 +43,9 @@ class OptunaSearcher:
     """Proposes by one of Optuna's samplers; implements `autotune.searchers.Searcher`.
 
     A failed trial counts as `FAILED_SCORE`. What was told enters the sampler's study as the canonical point, so that
-    a point has one place in it however it was proposed (but for CMA-ES, which must see its own proposals). Where
-    the sampler keeps to known points, an unknown neighbour of its proposal is taken.
+    a point has one place in it however it was proposed (but for CMA-ES, which must see its own proposals; random
+    search learns nothing, and is told nothing). Where the sampler keeps to known points, an unknown neighbour of its
+    proposal is taken.
 
     Raises:
         SearcherError: when `sampler` is unknown.
@@ -57,7 +59,7 @@ class OptunaSearcher:
         self._seed = seed
         self._proposals = 0
         self._scores: dict[tuple[int, ...], float] = {}
-        self._open: dict[tuple[int, ...], optuna.Trial] = {}
+        self._open: dict[tuple[int, ...], optuna.Trial | None] = {}
         self._distributions = {d.name: _distribution(d, numeric=sampler == "cmaes") for d in space.dimensions}
         with _quiet():
             self._study = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=seed))
@@ -68,7 +70,8 @@ class OptunaSearcher:
             if self._is_unknown(encoding):
                 self._open[encoding] = trial
                 return self._space.decode(encoding)
-            self._study.tell(trial, state=OptunaState.FAIL)
+            if trial is not None:
+                self._study.tell(trial, state=OptunaState.FAIL)
         return self._neighbour(encoding)
 
     def tell(self, trial: Trial) -> None:
@@ -78,6 +81,8 @@ class OptunaSearcher:
         score = FAILED_SCORE if trial.score is None else trial.score
         self._scores[encoding] = score
         asked = self._open.pop(encoding, None)
+        if self._sampler == RANDOM:
+            return
         if asked is not None and self._sampler == "cmaes":
             self._study.tell(asked, score)
             return
@@ -98,14 +103,24 @@ class OptunaSearcher:
             self.tell(trial)
         self._proposals = int(state.get("proposals", self._proposals))
 
-    def _propose(self) -> tuple[optuna.Trial, tuple[int, ...]]:
+    def _propose(self) -> tuple[optuna.Trial | None, tuple[int, ...]]:
         seed = int(np.random.SeedSequence([self._seed, self._proposals]).generate_state(1)[0])
         self._proposals += 1
+        if self._sampler == RANDOM:
+            return None, self._encoding_of(self._drawn(RandomSampler(seed)))
         # Optuna's GP is many small matrices: with a thread per core a proposal takes ten times as long.
         with _quiet(), threadpool_limits(1):
             self._study.sampler = SAMPLERS[self._sampler](seed)
             trial = self._study.ask(self._distributions)
         return trial, self._encoding_of(trial.params)
+
+    def _drawn(self, sampler: RandomSampler) -> dict[str, Any]:
+        """Return what Optuna's `Study.ask` would, which takes longer the more trials there are."""
+        trial = create_trial(state=OptunaState.RUNNING)
+        return {
+            name: 0 if distribution.single() else sampler.sample_independent(self._study, trial, name, distribution)
+            for name, distribution in self._distributions.items()
+        }
 
     def _encoding_of(self, parameters: Mapping[str, Any]) -> tuple[int, ...]:
         return self._space.encode(self._space.decode([int(parameters[name]) for name in self._space.names]))
@@ -141,8 +156,10 @@ class OptunaSearcher:
         return encoding not in self._scores and encoding not in self._open
 
     def _opened(self, encoding: tuple[int, ...]) -> Point:
-        self._study.enqueue_trial(self._parameters(encoding))
-        self._open[encoding] = self._study.ask(self._distributions)
+        self._open[encoding] = None
+        if self._sampler != RANDOM:
+            self._study.enqueue_trial(self._parameters(encoding))
+            self._open[encoding] = self._study.ask(self._distributions)
         return self._space.decode(encoding)
 
 
