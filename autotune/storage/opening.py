@@ -26,17 +26,16 @@ from autotune.storage.urls import check_place, file_of, shown
 _SQLITE_WAIT_S = 5.0
 """How long SQLite itself waits for a lock; a controller tries again then (`patience`), others tell of it."""
 _LIBPQ_DRIVERS = ("psycopg", "psycopg2")
-_LIBPQ_WAITS = {
+_LIBPQ_ARGUMENTS = {
+    "client_encoding": "utf8",  # a database made without a locale is SQL_ASCII, of which psycopg returns bytes
+    # Without what follows, a server whose network is cut is waited for as long as TCP does: a quarter of an hour, or
+    # for ever (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
     "connect_timeout": 10,  # s
     "keepalives_idle": 10,  # s
     "keepalives_interval": 5,  # s
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # ms
 }
-"""Without these a server whose network is cut is waited for as long as TCP does: a quarter of an hour, or for ever.
-
-https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
-"""
 _ATTEMPTS, _AGAIN_S = 20, 0.1
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -117,7 +116,7 @@ def _connect_arguments(url: sqlalchemy.engine.URL, *, is_file: bool) -> dict[str
     if is_file:
         return {"timeout": _SQLITE_WAIT_S}
     if url.get_backend_name() == "postgresql" and url.get_driver_name() in _LIBPQ_DRIVERS:
-        return {name: value for name, value in _LIBPQ_WAITS.items() if name not in url.query}
+        return {name: value for name, value in _LIBPQ_ARGUMENTS.items() if name not in url.query}
     return {}
 
 

@@ -396,7 +396,7 @@ def test_a_small_space_ends_the_study_before_its_budget(make):
     changes = {"base": "empty", "add": [{"name": "gradient_clipping", "type": "float", "levels": [0.5, 1.0, 2.0]}]}
     stored = make(space=changes)
     assert "all 3 points of the space have been tried" in run(stored)
-    assert len(points(stored)) == 3
+    assert len(stored.trials()) == 3
 
 
 def test_remeasuring_leaves_no_trial(make):
@@ -439,7 +439,7 @@ def test_a_storage_in_memory_serves_a_script(make, tmp_path):
     data = {"name": "s", "ds_config": DS_CONFIG, "evaluator": "simulated", "hardware": {"ranks": 2}, "trials": 3}
     stored = campaigns.create(campaigns.parse(data, where="test"), opened, name="s")
     run(stored)
-    assert len(points(stored)) == 3
+    assert len(stored.trials()) == 3
     opened.close()
 
 
