@@ -97,7 +97,8 @@ class Server:
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            self.stop()
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(timeout=30)
         shutil.rmtree(self._folder)
 
     def _connected(self) -> psycopg.Connection[tuple[object, ...]]:

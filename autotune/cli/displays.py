@@ -115,6 +115,9 @@ class LiveDisplay(QuietDisplay):
         self._live.stop()
 
     def note(self, text: str) -> None:
+        if self._progress.running:  # the line is theirs
+            self._console.print(Text(text, style="yellow"))
+            return
         first, *more = text.splitlines()
         self._progress.preparing = first
         if more:
