@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from autotune.errors import StudyError
 from autotune.objective import Objective
@@ -259,6 +258,8 @@ def mean_with_interval(ratios: Sequence[float]) -> tuple[float | None, float | N
     figures = np.log(ratios) if in_logarithms else np.asarray(ratios, dtype=float)
     bounds = [float(figures.mean())]
     if len(figures) > 1:
+        from scipy.stats import t as student  # loads as long as all the rest of a command that shows a validation
+
         arm = float(student.ppf((1 + LEVEL) / 2, len(figures) - 1) * figures.std(ddof=1) / math.sqrt(len(figures)))
         bounds += [bounds[0] - arm, bounds[0] + arm]
     if in_logarithms:

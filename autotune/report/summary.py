@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autotune.hardware import Hardware
@@ -12,9 +13,12 @@ from autotune.space import SearchSpace
 from autotune.trials import Trial, TrialState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StudySummary:
-    """Everything a reader needs to know of a study, taken from the storage at one moment."""
+    """Everything a reader needs to know of a study, taken from the storage at one moment.
+
+    What it says of its trials is worked out once: a listing asks for each trial.
+    """
 
     name: str
     searcher: str
@@ -34,37 +38,37 @@ class StudySummary:
     ds_config_notation: Mapping[str, str] = field(default_factory=dict)
     """How the user wrote numbers in it (`ds_config.notation_of`)."""
 
-    @property
+    @cached_property
     def finished(self) -> list[Trial]:
         """Trials that were executed to an end, by number."""
         return [trial for trial in self.trials if trial.counts and trial.state is not TrialState.RUNNING]
 
-    @property
+    @cached_property
     def completed(self) -> list[Trial]:
         """Finished trials with an R, by number."""
         return [trial for trial in self.finished if trial.score is not None]
 
-    @property
+    @cached_property
     def failed(self) -> list[Trial]:
         """Finished trials that gave no measurement, by number; cancelled ones are not among them."""
         return [trial for trial in self.finished if trial.failure is not None]
 
-    @property
+    @cached_property
     def baseline(self) -> Trial | None:
         """The trial of the user's own configuration; None before it has run."""
         return next((trial for trial in self.finished if trial.is_baseline), None)
 
-    @property
+    @cached_property
     def reference(self) -> Trial | None:
         """What R is relative to: the first trial that was measured, which is the baseline unless it failed."""
         return next((trial for trial in self.finished if trial.measurement is not None), None)
 
-    @property
+    @cached_property
     def best(self) -> Trial | None:
         """The trial with the highest R (the earliest of equals); None when no trial has a score."""
         return max(self.completed, key=lambda trial: (trial.score, -trial.number), default=None)
 
-    @property
+    @cached_property
     def executed_count(self) -> int:
         """Trials that count against the budget."""
         return len(self.finished)
