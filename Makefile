@@ -41,9 +41,10 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 
 check: lint test-all  ## Everything that can fail
 
-bench: $(READY)  ## Measure: CLI start, controller overhead
+bench: $(READY)  ## Measure: CLI start, controller overhead, several trials at once
 	$(BIN)/python tests/benchmarks/command_line.py
 	$(BIN)/python tests/benchmarks/controller.py
+	$(BIN)/python tests/benchmarks/parallel.py
 
 bench-trials: $(READY)  ## Measure trials: cold, warm, the steps alone, DeepSpeed's autotuner; then 200 warm trials for leaks
 	$(BIN)/python tests/benchmarks/trials.py --rival

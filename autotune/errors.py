@@ -9,6 +9,7 @@
     +-- StudyError        a study that doesn't exist, exists already, or is being run
     +-- SearcherError     a searcher that broke its protocol, or has nothing left to propose
     +-- ResourceError     processors, GPUs or nodes that can't be had
+        +-- HostLostError the place of a rank is gone: its node died, or the process that looks after it there
 
 A trial that fails is not an error: it is a value, `autotune.trials.Failure`.
 """
@@ -52,3 +53,7 @@ class SpaceExhausted(SearcherError):
 
 class ResourceError(AutotuneError):
     """The machine or cluster doesn't have what a trial needs."""
+
+
+class HostLostError(ResourceError):
+    """The place where a rank runs is gone, through no fault of the configuration; the trial can run elsewhere."""

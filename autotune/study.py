@@ -1,7 +1,8 @@
 """A study: ask -> submit -> collect -> record -> tell, over one storage, until its budget is spent.
 
 Two doors lead to a trial, and both take the same two steps (start, finish): `Study.run` drives a searcher, and
-`Study.evaluate` serves whoever drives itself, such as a Gymnasium environment.
+`Study.evaluate_all` serves whoever drives itself, such as a Gymnasium environment. Through both, as many trials run at
+once as the runner has slots.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -194,6 +196,11 @@ class Study:
         return self._stored.name
 
     @property
+    def slots(self) -> int:
+        """How many trials run at once."""
+        return self._runner.slots
+
+    @property
     def history(self) -> Sequence[Trial]:
         """Finished trials that count, in order, the baseline first; read from the storage when the study is entered."""
         return tuple(self._history)
@@ -233,13 +240,15 @@ class Study:
                 if self._stop.wanted:  # it came while the searcher thought
                     break
                 known = self._known(point)
-                if known is None:
+                if known is None and not self._is_open(point):
                     self._submit(point)
                     repeats = 0
                     continue
                 repeats += 1
                 if repeats > _REPEATS_ALLOWED:
                     raise SearcherError(f"searcher {type(searcher).__name__} proposed {repeats} known points in a row")
+                if known is None:  # it runs: ask again when something is known of it
+                    break
                 searcher.tell(known)
             if not self._open and not self._ended_meanwhile:
                 return broken or self._why_it_ended()
@@ -263,27 +272,51 @@ class Study:
             SpaceError: when the point is outside the space or not canonical.
             StudyError: when the trial budget is spent, or a stop is wanted.
         """
-        self.space.check(point)
-        self.measure_baseline()
-        known = self._known(point)
-        if known is not None:
-            return known
-        if not self._may_start():
+        (trial,) = self.evaluate_all([point])
+        if trial is None:
             raise StudyError(f"study {self.name!r}: no further trial: {self._why_it_ended()}")
-        self._submit(point)
-        finished: list[Trial] = []
-        while self._open:
-            finished += self._wait()
-        return finished[-1]
+        return trial
 
-    def remeasure(self, trial: Trial) -> Outcome | None:
+    def evaluate_all(self, points: Sequence[Point]) -> list[Trial | None]:
+        """Measure canonical points, as many at once as there are slots, and wait for all of them.
+
+        A point that has run before is answered from its record, and one that comes twice runs once.
+
+        Args:
+            points: in the order in which they are started.
+
+        Returns:
+            The trial of each point; None for those that the study took no further trial for: the trial budget was
+            spent, or a stop was wanted.
+
+        Raises:
+            SpaceError: when a point is outside the space or not canonical; nothing runs then.
+        """
+        for point in points:
+            self.space.check(point)
+        self.measure_baseline()
+        ended: dict[tuple[tuple[str, Value], ...], Trial] = {}
+        waiting = deque({_key(point): point for point in points if self._known(point) is None}.values())
+        while waiting or self._open:
+            while waiting and self._may_start():
+                self._submit(waiting.popleft())
+            if not self._open:
+                break
+            ended |= {_key(trial.point): trial for trial in self._wait()}
+        return [self._known(point) or ended.get(_key(point)) for point in points]
+
+    def remeasure(self, trial: Trial, *, cold: bool = False) -> Outcome | None:
         """Run a trial's very configuration once more, without recording it; None when a stop came first.
 
         It takes a free slot; trials that end meanwhile are recorded.
+
+        Args:
+            trial: of this study.
+            cold: in processes that start from nothing, whatever the campaign says.
         """
         repeat = int(self._stored.attribute("repeats") or 0) + 1
         request = self.request(trial.point, is_baseline=trial.is_baseline)
-        request = replace(request, number=trial.number, repeat=repeat)
+        request = replace(request, number=trial.number, repeat=repeat, cold=cold)
         if request.config_hash != trial.config_hash:
             raise StudyError(f"trial {trial.number}: its configuration can't be built again; was the campaign changed?")
         self._beat()
@@ -331,9 +364,14 @@ class Study:
     def _known(self, point: Point) -> Trial | None:
         return self._by_point.get(_key(point))
 
+    def _is_open(self, point: Point) -> bool:
+        return any(_key(trial.point) == _key(point) for trial in self._open.values())
+
     def _may_start(self) -> bool:
         used = len(self._history) + len(self._open)
-        return not self._stop.wanted and len(self._open) < self._runner.slots and used < self.trial_budget
+        # One at a time until something was measured: it is the reference, and says when losses are compared.
+        slots = self.slots if self._first_measured() is not None else 1
+        return not self._stop.wanted and len(self._open) < slots and used < self.trial_budget
 
     def _submit(self, point: Point, *, is_baseline: bool = False) -> None:
         request = self.request(point, is_baseline=is_baseline)

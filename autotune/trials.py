@@ -123,6 +123,9 @@ class TrialRequest:
     """0 for the trial itself; 1, 2, ... where its configuration is measured again (its logs go to a folder of their
     own then)."""
 
+    cold: bool = False
+    """Whether it is to run in processes that start from nothing, also where trials run warm."""
+
     @property
     def config_hash(self) -> str:
         """SHA-256 (first 16 hex digits) of the effective configuration: equal hashes are one trial."""
@@ -218,6 +221,9 @@ class Failure:
     rank: int | None = None
     exit_code: int | None = None
     log_tail: tuple[str, ...] = ()
+    host_lost: bool = False
+    """Where a rank ran is gone, through no fault of the configuration. Runners measure such a trial again; one that is
+    recorded so lost its hosts again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +247,8 @@ class Outcome:
     second) counts to the stage before it."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """Path of each rank's whole log ('rank0', ...), on the node where it ran."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Address of the node of each of these logs; none where all are on the controller's machine."""
 
     def __post_init__(self) -> None:
         if [self.measurement, self.failure, self.pruned].count(None) != 2:

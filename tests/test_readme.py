@@ -74,6 +74,19 @@ def test_its_environment_example_runs(tmp_path, monkeypatch):
     opened.close()
 
 
+def test_the_placements_of_the_page_on_clusters_can_be_used():
+    text = (ROOT / "docs" / "cluster.md").read_text()
+    examples = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert len(examples) == 2
+    said = set()
+    for example in examples:
+        campaigns.parse(example | {"name": "c", "ds_config": DS_CONFIG}, where="docs/cluster.md")
+        said |= example["placement"].keys()
+    keys = set(campaigns.PlacementSection.model_fields)
+    assert said <= keys
+    assert all(f"`placement.{key}`" in text or key in said for key in keys)
+
+
 def test_its_table_has_every_placeholder():
     rows = dict(re.findall(r"^\| `\{([a-z_0-9]+)\}` \| ([^|]*?) \|$", TEXT, re.MULTILINE))
     for name, meaning in commands_of_scripts.GIVEN.items():
@@ -103,7 +116,9 @@ def test_every_relative_link_leads_somewhere():
     for name in (
         "README.md",
         "CONTRIBUTING.md",
+        "docs/cluster.md",
         "docs/ds_configs.md",
+        "docs/parallel.md",
         "docs/scripts.md",
         "tests/data/ds_configs/README.md",
     ):

@@ -3,6 +3,7 @@
 from autotune.campaign.files import from_yaml, load
 from autotune.campaign.finals import RemeasuringListener, hold_finals, watch
 from autotune.campaign.plan import (
+    at_once,
     checkpoints_at_start,
     command_of,
     hardware_of,
@@ -11,7 +12,7 @@ from autotune.campaign.plan import (
     space_of,
     start_config,
 )
-from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, FinalsSection, parse
+from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, FinalsSection, PlacementSection, parse
 from autotune.campaign.studies import (
     campaign_of,
     create,
@@ -27,7 +28,9 @@ __all__ = [
     "BudgetSection",
     "Campaign",
     "FinalsSection",
+    "PlacementSection",
     "RemeasuringListener",
+    "at_once",
     "campaign_of",
     "checkpoints_at_start",
     "command_of",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
-from autotune.campaign.plan import has_noise
-from autotune.campaign.studies import campaign_of, summary
+from autotune.campaign.plan import has_noise, runs_warm
+from autotune.campaign.studies import campaign_of, recorded_hardware, summary
+from autotune.cold_checks import CUDA_TOLERANCE, ColdCheckWatch
 from autotune.drift import BaselineWatch, Reading, widest_ratio
 from autotune.finals import Entrant, Finals, Record, hold
-from autotune.report import finalists, steadiness
+from autotune.report import agreement, finalists, steadiness
 from autotune.report.changes import change_count
 from autotune.report.summary import StudySummary
 from autotune.storage import StoredStudy
@@ -28,8 +30,30 @@ class RemeasuringListener(Protocol):
         ...
 
 
-def watch(stored: StoredStudy, study: Study, listener: RemeasuringListener) -> BaselineWatch:
-    """Return what runs the user's configuration again during the search, as often as the campaign says."""
+def watch(stored: StoredStudy, study: Study, listener: RemeasuringListener) -> Callable[[], None]:
+    """Return what runs configurations again during the search, as often as the campaign says."""
+    watches = (_baseline_watch(stored, study, listener), _cold_check_watch(stored, study, listener))
+
+    def between() -> None:
+        for each in watches:
+            each()
+
+    return between
+
+
+def _cold_check_watch(stored: StoredStudy, study: Study, listener: RemeasuringListener) -> ColdCheckWatch:
+    campaign, hardware = campaign_of(stored), recorded_hardware(stored)
+    return ColdCheckWatch(
+        study,
+        stored,
+        every=campaign.cold_check_every if runs_warm(campaign) else 0,
+        tolerance=CUDA_TOLERANCE if hardware.accelerator == "cuda" else 0.0,
+        before=lambda number: listener.remeasuring(number, "the same, cold"),
+        after=lambda check: listener.remeasured(check.trial, agreement.line(check)),
+    )
+
+
+def _baseline_watch(stored: StoredStudy, study: Study, listener: RemeasuringListener) -> BaselineWatch:
     campaign = campaign_of(stored)
 
     def before() -> None:

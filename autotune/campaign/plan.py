@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autotune import ds_config as config_file
 from autotune import hardware as hardware_detection
@@ -100,6 +100,11 @@ def has_noise(campaign: Campaign) -> bool:
     return campaign.evaluator == "deepspeed" or (campaign.evaluator == "simulated" and campaign.simulated.noise > 0)
 
 
+def runs_warm(campaign: Campaign) -> bool:
+    """Return whether trials are forks of a process that has loaded everything."""
+    return campaign.evaluator == "deepspeed" and campaign.workload.command is None and campaign.execution != "cold"
+
+
 def rules_of(campaign: Campaign, hardware: Hardware) -> Rules:
     """Return the rules of the campaign's finals; of no candidates where they would tell nothing new."""
     candidates = campaign.finals.candidates if has_noise(campaign) else 0
@@ -125,6 +130,26 @@ def ds_config_of(campaign: Campaign) -> dict[str, Any]:
     if isinstance(campaign.ds_config, dict):
         return campaign.ds_config
     return config_file.read(path_of(campaign, campaign.ds_config))
+
+
+def runner_of(campaign: Campaign) -> Literal["ray", "local", "inline"]:
+    """Return where the campaign's trials run."""
+    return campaign.runner or ("ray" if campaign.evaluator == "deepspeed" else "inline")
+
+
+def at_once(campaign: Campaign, hardware: Hardware) -> str:
+    """Say how many trials run at once, and why."""
+    slots = campaign.placement.slots
+    if runner_of(campaign) == "inline":
+        return f"{slots} trials (placement.slots)" if slots is not None and slots > 1 else "1 trial"
+    if runner_of(campaign) == "local" or slots == 1:
+        return "1 trial"
+    apart = "GPUs" if hardware.accelerator == "cuda" else "processors"
+    if slots is not None:
+        return f"{slots} trials, each on {apart} of its own (placement.slots)"
+    if hardware.accelerator == "cuda":
+        return f"as many trials as there are GPUs for, {hardware.ranks} each (placement.slots overrides)"
+    return "1 trial on each machine: on one they would share caches and memory (placement.slots overrides)"
 
 
 def path_of(campaign: Campaign, text: str) -> Path:

@@ -79,6 +79,30 @@ class HardwareSection(_Section):
     """Resident size of one rank's process above which its trial ends as OUT_OF_MEMORY."""
 
 
+class PlacementSection(_Section):
+    """Where in a Ray cluster trials run, and how many at once."""
+
+    slots: int | None = Field(default=None, ge=1)
+    """Trials that run at once. By default as many as there are GPUs for, or one on each node where ranks use none:
+    trials on one machine disturb each other."""
+    strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    """How Ray spreads a trial's ranks over nodes."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Conditions on the labels of nodes (`ray start --labels`): a value, !value, in(a, b) or !in(a, b)."""
+    ship_code: bool = False
+    """Send the campaign file's folder (of a command: the folder that it runs in) to the nodes of the cluster, instead
+    of reading it there by the same path. Without what .gitignore and .rayignore say; at most 512 MiB, zipped."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the ranks' processes, on every node."""
+    node_wait_s: float = Field(default=300.0, ge=0)
+    """Seconds to wait for a node to join where none is left."""
+
+    @field_validator("strategy", mode="before")
+    @classmethod
+    def _in_capitals(cls, strategy: Any) -> Any:
+        return strategy.upper() if isinstance(strategy, str) else strategy
+
+
 class BudgetSection(_Section):
     """How long one trial trains at most: exactly one of seconds, steps or samples."""
 
@@ -196,10 +220,13 @@ class Campaign(_Section):
     execution: Literal["warm", "cold"] | None = None
     """How a function's trials start: 'warm', the default, as forks of a process that has loaded torch, DeepSpeed and
     the data already; 'cold' as processes of their own. A command's are always cold."""
+    cold_check_every: int = Field(default=0, ge=0)
+    """Trials after which one that ran warm runs again cold, to compare its losses; 0: never."""
     runner: Literal["ray", "local", "inline"] | None = None
     """Where trials run. By default Ray for real trials, inline for the others."""
     ray_address: str | None = None
     """A Ray cluster to run on; by default one is started on this machine."""
+    placement: PlacementSection = PlacementSection()
     deadlines: DeadlinesSection = DeadlinesSection()
     simulated: SimulatedSection = SimulatedSection()
     recorded: RecordedSection = RecordedSection()

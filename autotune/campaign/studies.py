@@ -21,10 +21,13 @@ from autotune.campaign.plan import (
     objective_of,
     path_of,
     rules_of,
+    runner_of,
+    runs_warm,
     space_of,
     start_config,
 )
-from autotune.campaign.sections import NAME_PATTERN, Campaign, parse
+from autotune.campaign.sections import NAME_PATTERN, Campaign, PlacementSection, parse
+from autotune.cold_checks import checks
 from autotune.drift import readings
 from autotune.ds_config import schema
 from autotune.errors import CampaignError, StudyError
@@ -38,7 +41,7 @@ from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.finals import Record, judge
 from autotune.hardware import Hardware
 from autotune.report.summary import StudySummary
-from autotune.runners import InlineRunner, LocalRunner, TrialRunner
+from autotune.runners import InlineRunner, LocalRunner, TrialRunner, labels
 from autotune.runners.attempt import ignore_stage, prune_none
 from autotune.runners.protocol import Judge, StageListener
 from autotune.searchers.pruning import TrialPruner
@@ -63,7 +66,8 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
         )
     hardware = hardware_of(campaign)
     space_of(campaign, hardware)
-    _refuse_address_without_ray(campaign)
+    _refuse_cluster_without_ray(campaign)
+    labels.check(campaign.placement.labels)
     _evaluator(campaign, hardware, name)
     # Without the storage's URL: it may hold a password, and whoever reads this has found the storage.
     kept = campaign.model_dump(mode="json", exclude={"storage"})
@@ -78,7 +82,7 @@ def move_to(stored: StoredStudy, ray_address: str) -> None:
         CampaignError: when its trials don't run on Ray.
     """
     campaign = campaign_of(stored).model_copy(update={"ray_address": ray_address})
-    _refuse_address_without_ray(campaign)
+    _refuse_cluster_without_ray(campaign)
     stored.set_attribute("campaign", campaign.model_dump(mode="json", exclude={"storage"}))
 
 
@@ -131,7 +135,14 @@ def study(
         space=space,
         start=Start.of(config, space, activation_checkpointing=checkpointing),
         objective=objective_of(campaign),
-        runner=_runner(campaign, hardware, stored.name, on_stage, pruner.judge if pruner else prune_none),
+        runner=_runner(
+            campaign,
+            hardware,
+            stored.name,
+            on_stage,
+            pruner.judge if pruner else prune_none,
+            most_slots=trials or campaign.trials,
+        ),
         budget=Budget(**campaign.budget.model_dump()),
         trial_budget=trials or campaign.trials,
         world_size=hardware.ranks,
@@ -160,6 +171,7 @@ def summary(stored: StoredStudy) -> StudySummary:
         ds_config_notation=campaign.ds_config_notation,
         rules=rules_of(campaign, hardware),
         readings=readings(stored),
+        cold_checks=checks(stored),
     )
     return _with_finals(state, [Record.from_json(data) for data in stored.attribute("finals") or ()])
 
@@ -220,7 +232,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
         ),
         ranks=hardware.ranks,
         device=device,
-        execution=campaign.execution or "warm",
+        execution="warm" if runs_warm(campaign) else "cold",
         run_directory=str(run_directory(campaign, study_name)),
         deadlines=_deadlines(campaign),
         memory_limit_bytes=campaign.hardware.memory_limit_bytes,
@@ -235,37 +247,68 @@ def _deadlines(campaign: Campaign) -> Deadlines:
 
 
 def _runner(
-    campaign: Campaign, hardware: Hardware, study_name: str, on_stage: StageListener | None, judge: Judge
+    campaign: Campaign,
+    hardware: Hardware,
+    study_name: str,
+    on_stage: StageListener | None,
+    judge: Judge,
+    *,
+    most_slots: int,
 ) -> TrialRunner:
     evaluator = _evaluator(campaign, hardware, study_name)
-    kind = campaign.runner or ("ray" if evaluator.ranks else "inline")
+    kind = runner_of(campaign)
     listener: StageListener = on_stage or ignore_stage
     gpus_per_rank = 1 if hardware.accelerator == "cuda" else 0
     # A command starts all its ranks on one host, which gets what they all need.
     ranks_per_host = hardware.ranks if campaign.workload.command is not None else 1
     if kind == "inline":
-        return InlineRunner(evaluator, on_stage=listener, judge=judge)
+        return InlineRunner(evaluator, slots=campaign.placement.slots or 1, on_stage=listener, judge=judge)
     if kind == "local":
         gpus = gpus_per_rank * ranks_per_host
         return LocalRunner(evaluator, gpus_per_rank=gpus, on_stage=listener, judge=judge)
     from autotune.runners.ray_runner import RayRunner
 
+    placement = campaign.placement
+    code = Path(directory_of(campaign) if campaign.workload.command is not None else os.path.abspath(campaign.folder))
     return RayRunner(
         evaluator,
         address=campaign.ray_address,
+        slots=placement.slots,
+        most_slots=most_slots,
         cpus_per_rank=campaign.hardware.cpus_per_rank * ranks_per_host,
         gpus_per_rank=gpus_per_rank * ranks_per_host,
+        strategy=placement.strategy,
+        labels=placement.labels,
+        code=str(code) if placement.ship_code else None,
+        excluded=not_shipped(campaign, code),
+        environment=placement.environment,
+        node_wait_s=placement.node_wait_s,
         on_stage=listener,
         judge=judge,
     )
 
 
-def _refuse_address_without_ray(campaign: Campaign) -> None:
-    runner = campaign.runner or ("ray" if campaign.evaluator == "deepspeed" else "inline")
-    if campaign.ray_address is not None and runner != "ray":
+def not_shipped(campaign: Campaign, code: Path) -> list[str]:
+    """Return what of the code's folder is autotune's own: logs of trials, and storages that are files."""
+    logs = Path(os.path.abspath(campaign.run_directory))
+    return ["*.db", "*.db-*", *([f"/{logs.relative_to(code)}"] if logs.is_relative_to(code) and logs != code else [])]
+
+
+def _refuse_cluster_without_ray(campaign: Campaign) -> None:
+    if runner_of(campaign) == "ray":
+        return
+    if campaign.ray_address is not None:
         raise CampaignError(
-            f"ray_address: got {campaign.ray_address!r}, but trials run {runner}; "
+            f"ray_address: got {campaign.ray_address!r}, but trials run {runner_of(campaign)}; "
             f"real trials run on Ray with runner: ray, the others without an address"
+        )
+    is_inline = runner_of(campaign) == "inline"
+    takes = PlacementSection(slots=campaign.placement.slots) if is_inline else PlacementSection()
+    if campaign.placement != takes:
+        raise CampaignError(
+            f"placement: got {campaign.placement.model_dump(exclude_defaults=True)}, but trials run "
+            f"{runner_of(campaign)}, on this machine; leave {'all but slots' if is_inline else 'it'} out, or set "
+            "runner: ray"
         )
 
 

@@ -135,6 +135,12 @@ run_directory: autotune_runs
 
 # Where trials run: ray (the default), or local, which does without Ray.
 # runner: local
+# ray_address: 10.0.0.1:6379      # a running Ray cluster, instead of this machine
+# placement:
+#   slots: 4                      # trials at once; by default what the GPUs, or the nodes, are enough for
+#   strategy: strict_pack         # a trial's ranks over nodes: pack, spread, strict_pack or strict_spread
+#   labels: {pool: tuning}        # only nodes with this label (ray start --labels pool=tuning)
+#   ship_code: true               # send this folder to the nodes, instead of reading it there by the same path
 
 # Changes to the search space; `autotune space` shows it.
 # space:

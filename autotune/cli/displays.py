@@ -136,6 +136,9 @@ class LiveDisplay(QuietDisplay):
 
     def note(self, text: str) -> None:
         first, *more = text.splitlines()
+        if self._progress.running:  # about a trial or a node, and no stage of a preparation
+            self._console.print(Text(text, style="muted"))
+            return
         self._progress.preparing = first
         if more:
             self._console.print(Text(text, style="muted"))

@@ -144,6 +144,7 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         *(("  left out", f"{what}: {reason}") for what, reason in left_out(space)),
         ("budget", f"{units.count(summary.trial_budget, 'trial')} ({length} each), your configuration first"),
         *((("finals", _finals(summary.rules)),) if title is None and summary.rules.candidates else ()),
+        ("at once", campaigns.at_once(campaign, hardware)),
         ("objective", f"{weights}, relative to your configuration"),
         ("storage", shown(campaign.storage)),
     ]

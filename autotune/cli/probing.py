@@ -12,7 +12,7 @@ from rich.status import Status as Spinner
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.campaign import BudgetSection, Campaign
+from autotune.campaign import BudgetSection, Campaign, PlacementSection
 from autotune.cli.checks.finding import Finding, Status
 from autotune.cli.console import is_animated, make_console
 from autotune.cli.displays import QuietDisplay
@@ -59,6 +59,7 @@ def _measured(campaign: Campaign, folder: str, *, shows_stages: bool) -> Trial |
         "budget": _BUDGET,
         "runner": "local" if is_real else "inline",
         "ray_address": None,
+        "placement": PlacementSection(),
         "run_directory": folder,
         "trials": 1,
     }

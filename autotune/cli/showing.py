@@ -55,16 +55,29 @@ def print_log(name: str, number: int, *, rank: int | None, url: str | None) -> i
         sys.stderr.write(f"{path}\n")
         sys.stdout.write(Path(path).read_text(encoding="utf-8", errors="replace"))
         return ExitCode.OK
+    node = trial.outcome.nodes.get(wanted) or trial.outcome.nodes.get(LOG)
     tail = trial.failure.log_tail if trial.failure and rank in (None, failed_rank) else ()
     if tail:
-        missing = f"{path} is not on this machine" if path else "no log file was kept"
+        missing = _elsewhere(path, node) if path else "no log file was kept"
         sys.stderr.write(f"{missing}; the last lines, from the storage:\n")
         sys.stdout.write("\n".join(tail) + "\n")
         return ExitCode.OK
     if not trial.outcome.logs and summary.evaluator != "deepspeed":
         raise StudyError(f"trial {number} of study {name!r} has no log: it is {summary.evaluator}, and no process ran")
+    if path is not None and node is not None:
+        raise StudyError(f"trial {number} of study {name!r}: the log of {wanted}, {_elsewhere(path, node)}")
     there = ", ".join(f"{key}: {where}" for key, where in trial.outcome.logs.items()) or "it has none"
     raise StudyError(f"trial {number} of study {name!r} has no log of {wanted} on this machine; its logs: {there}")
+
+
+def _elsewhere(path: str, node: str | None) -> str:
+    if node is None:
+        return f"{path} is not on this machine"
+    return f"{path}, is not on this machine but on the node where it ran, {node}"
+
+
+def _on(node: str | None) -> str:
+    return f", on {node}" if node else ""
 
 
 def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | None) -> None:
@@ -82,7 +95,9 @@ def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | 
     if trial.outcome is not None:
         stages = [f"{stage.replace('_', ' ')} {units.seconds(s)}" for stage, s in trial.outcome.stage_s.items()]
         pairs += [("stages", ", ".join(stages))] if stages else []
-        pairs += [("log", f"{rank}: {path}") for rank, path in trial.outcome.logs.items()]
+        pairs += [
+            ("log", f"{rank}: {path}{_on(trial.outcome.nodes.get(rank))}") for rank, path in trial.outcome.logs.items()
+        ]
     pairs += _finals(trial, summary)
     caution = steadiness.caution(summary)
     pairs += [("caution", caution)] if caution else []

@@ -10,7 +10,7 @@ from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.protocol import RankCommand, RankHost, RankReport, ShouldPrune, never_prune
 from autotune.evaluators.rank_files import RankResult, intermediates_from_text
-from autotune.evaluators.supervision import Supervision, Verdict, log_paths, with_final_logs
+from autotune.evaluators.supervision import Supervision, Verdict, log_paths, node_addresses, with_final_logs
 from autotune.trials import Failure, FailureKind, Outcome, Stage, TrialRequest
 
 ADDRESS_ATTEMPTS = 3
@@ -85,6 +85,7 @@ class Attempts:
             duration_s=ended_s - supervision.started_s,
             stage_s={**supervision.stage_s, CLEANUP: ended_s - decided_s},
             logs=log_paths(reports),
+            nodes=node_addresses(reports),
         )
         return verdict, outcome
 
@@ -100,6 +101,8 @@ class Attempts:
         if not self.supervised_there:
             return with_final_logs(failure, reports)
         report = reports[0]
+        if failure.host_lost:
+            return with_final_logs(failure, reports)
         if failure.rank is not None and report.result is None and failure.kind not in ENDED_FROM_HERE:
             return diagnosis.supervisor_lost(report, directory=commands[0].directory)
         told = RankResult.from_text(report.result).outcome if report.result else None

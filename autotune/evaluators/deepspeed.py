@@ -17,7 +17,8 @@ from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, folder_
 from autotune.trials import Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
 
-RANK_WORKER = "autotune.evaluators.rank_worker"
+RANK_WORKER = ("-P", "-m", "autotune.evaluators.rank_worker")
+FORK_SERVER = ("-P", "-m", "autotune.evaluators.rank_worker.fork_server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,10 @@ class DeepSpeedEvaluator:
         directory = Path(self.run_directory).absolute() / folder_name(request) / f"rank{rank}"
         return RankCommand(
             rank=rank,
-            argv=("-P", "-m", RANK_WORKER),
-            fork_of=("-P", "-m", f"{RANK_WORKER}.fork_server") if self.execution == "warm" else None,
+            argv=RANK_WORKER,
+            fork_of=("-P", "-m", f"{RANK_WORKER}.fork_server")
+            if self.execution == "warm" and not request.cold
+            else None,
             environment=self._environment(rank=rank, address=address, port=port),
             directory=str(directory),
             files={REQUEST_FILE: assignment.to_text()},

@@ -32,13 +32,15 @@ class Cause(IntEnum):
     """It reported what went wrong in it."""
     KILLED = 2
     """It is gone without a word, by SIGKILL."""
-    DIED = 3
+    HOST_LOST = 3
+    """Its host is gone, and it with it: a node that died."""
+    DIED = 4
     """It is gone without a word, otherwise; a broken connection can do this."""
-    LOST = 4
-    """It is gone, and nobody knows how: a lost node, or a launcher that was quicker to ask for its exit code."""
-    ASKED_TO_END = 5
+    LOST = 5
+    """It is gone, and nobody knows how: a launcher was quicker to ask for its exit code."""
+    ASKED_TO_END = 6
     """It is gone by SIGTERM: launchers send it to the ranks that are left when one has failed."""
-    FOLLOWED_A_PEER = 6
+    FOLLOWED_A_PEER = 7
     """It reported a broken connection to another rank."""
 
 
@@ -63,6 +65,9 @@ def rank_failure(rank: int, report: RankReport, result: RankResult | None) -> Ra
         return RankFailure(cause=cause, failure=failure, address_in_use=result.address_in_use)
     if report.running:
         return None
+    if report.host_lost is not None:
+        lost = _of(rank, report, Cause.HOST_LOST, FailureKind.CRASH, report.host_lost)
+        return replace(lost, failure=replace(lost.failure, host_lost=True))
     if report.exit_code == -signal.SIGKILL:
         reason = (
             f"rank {rank} was killed by signal 9; on most machines that is the kernel's out-of-memory killer "
@@ -166,9 +171,7 @@ def _limit_reason(rank: int, report: RankReport) -> str:
 
 def _ending(exit_code: int | None) -> str:
     if exit_code is None:
-        return (
-            "is gone, and its exit code with it: its launcher kept that to itself, or the node that hosted it was lost"
-        )
+        return "is gone, and its exit code with it: its launcher kept that to itself"
     if exit_code < 0:
         return f"was killed by signal {-exit_code} ({_signal_name(-exit_code)}) and left no result; its log tells more"
     return f"ended with exit code {exit_code} and left no result; its log tells more"

@@ -55,6 +55,10 @@ class RankReport:
     log_path: str | None = None
     memory_exceeded_bytes: int | None = None
     """Resident size at which the host killed the process for its memory limit; None: it did not."""
+    node: str | None = None
+    """Address of the node where it runs; None: this machine."""
+    host_lost: str | None = None
+    """Why the host itself is gone, and the process with it, through no fault of the process; None: it is there."""
 
 
 class Watched(Protocol):
@@ -76,7 +80,11 @@ class RankHost(Watched, Protocol):
         ...
 
     def start(self, command: RankCommand) -> None:
-        """Start the process in a process group of its own, tied to the host's life."""
+        """Start the process in a process group of its own, tied to the host's life.
+
+        Raises:
+            HostLostError: when the host is gone, as `reserve_address` does too.
+        """
         ...
 
     def stop(self) -> RankReport:
@@ -85,7 +93,10 @@ class RankHost(Watched, Protocol):
 
 
 class Evaluator(Protocol):
-    """How one trial is measured: one blocking, picklable call. It never raises for a trial that fails."""
+    """How one trial is measured: one blocking, picklable call. It never raises for a trial that fails.
+
+    Where a host's report says `host_lost`, the failure says so too, and the runner measures the trial elsewhere.
+    """
 
     @property
     def ranks(self) -> int:

@@ -37,6 +37,8 @@ AUTOTUNING_IS_OFF = (
     "autotuning.enabled is true in your configuration, and was sent as false: DeepSpeed's own autotuner would end the "
     "run after a few steps"
 )
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+"""The guard sets it where the user doesn't: only on the trial's own node can processors be counted."""
 ENVIRONMENT: Mapping[str, str] = {"PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled"}
 """What a trial's script gets unless the user says otherwise: trials are not runs to be tracked."""
 
@@ -106,7 +108,8 @@ class ScriptEvaluator:
             supervised_there=True,
         )
         outcome = attempts.run(hosts=hosts, progress=progress, cancelled=cancelled, should_prune=should_prune)
-        outcome = replace(outcome, logs=dict(zip([LOG], outcome.logs.values(), strict=False)))
+        logs, nodes = (dict(zip([LOG], each.values(), strict=False)) for each in (outcome.logs, outcome.nodes))
+        outcome = replace(outcome, logs=logs, nodes=nodes)
         if outcome.measurement is None or not config_file.get(self.own_config, config_file.AUTOTUNING):
             return outcome
         remarks = (*outcome.measurement.remarks, AUTOTUNING_IS_OFF)
@@ -174,9 +177,9 @@ class ScriptEvaluator:
         )
 
     def _environment(self, launch: launchers.Launch, *, address: str, port: int) -> dict[str, str]:
-        threads = max(1, len(os.sched_getaffinity(0)) // self.world_size)
         environment = {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
-        environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
+        if THREADS_VARIABLE in os.environ:
+            environment[THREADS_VARIABLE] = os.environ[THREADS_VARIABLE]
         if self.device == "cpu":
             environment |= {"DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
         if address.startswith("127."):

@@ -158,6 +158,11 @@ def log_paths(reports: Sequence[RankReport]) -> Mapping[str, str]:
     return {f"rank{rank}": report.log_path for rank, report in enumerate(reports) if report.log_path}
 
 
+def node_addresses(reports: Sequence[RankReport]) -> Mapping[str, str]:
+    """Return the address of the node of each rank that didn't run on this machine, by 'rank0', 'rank1', ..."""
+    return {f"rank{rank}": report.node for rank, report in enumerate(reports) if report.node}
+
+
 def _empty_handed(reports: Sequence[RankReport]) -> Failure:
     return Failure(
         kind=FailureKind.CRASH,

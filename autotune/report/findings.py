@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
-from autotune.report import finalists, steadiness, units
+from autotune.report import agreement, finalists, steadiness, units
 from autotune.report.summary import StudySummary
 from autotune.trials import EndedBy, FailureKind, Measurement, Trial, TrialState
 
@@ -141,6 +141,9 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
     drift = steadiness.caution(summary)
     if drift is not None:
         cautions.append(drift)
+    otherwise = agreement.caution(summary)
+    if otherwise is not None:
+        cautions.append(otherwise)
     best, finals = summary.best, summary.finals
     if finals is not None and finals.winner is None:
         cautions.append(finalists.headline(finals))

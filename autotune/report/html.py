@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.report import charts, finalists, findings, page, parallel, steadiness, tables
+from autotune.report import agreement, charts, finalists, findings, page, parallel, steadiness, tables
 from autotune.report.effect import ROUGH_BELOW_TRIALS, effects
 from autotune.report.findings import ValidationLike
 from autotune.report.summary import StudySummary
@@ -49,6 +49,7 @@ def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[s
         "finals_rule": finalists.rule(summary.finals) if summary.finals is not None else "",
         "finals_notes": finalists.notes(summary),
         "steadiness": steadiness.sentence(summary),
+        "agreement": agreement.sentence(summary),
         "validation": validation,
         "validated": tables.validated(validation) if validation else None,
         "against_baseline": tables.against_baseline(summary),

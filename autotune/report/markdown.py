@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from autotune.report import finalists, steadiness, tables
+from autotune.report import agreement, finalists, steadiness, tables
 from autotune.report.findings import ValidationLike, cautions, headline, tally
 from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
@@ -31,6 +31,8 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
         parts += [f"- {escaped(note)}" for note in (*finalists.notes(summary), finalists.rule(summary.finals))]
     steady = steadiness.sentence(summary)
     parts += [] if steady is None else ["## How steady the machine was", escaped(steady)]
+    checked = agreement.sentence(summary)
+    parts += [] if checked is None else ["## Warm trials run again cold", escaped(checked)]
     parts += section("Your start against the best", tables.against_baseline(summary))
     parts += section("Settings that differ", tables.changed_settings(summary))
     if len(summary.completed) > 1:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.cold_checks import ColdCheck
 from autotune.drift import Reading
 from autotune.finals import Finals, Record, Rules, judge, leaders
 from autotune.hardware import Hardware
@@ -45,6 +46,8 @@ class StudySummary:
     """Finals that were held before further trials ran."""
     readings: Sequence[Reading] = ()
     """The user's configuration, run again now and then during the search."""
+    cold_checks: Sequence[ColdCheck] = ()
+    """Trials that ran warm, run again cold."""
 
     @property
     def finished(self) -> list[Trial]:

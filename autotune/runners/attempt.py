@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, HostLostError
 from autotune.evaluators.protocol import Evaluator, RankHost, ShouldPrune
 from autotune.trials import Failure, FailureKind, Intermediate, Outcome, Stage, TrialRequest
 
@@ -31,7 +31,7 @@ def attempt(
     cancelled: Callable[[], bool],
     should_prune: ShouldPrune,
 ) -> Outcome:
-    """Evaluate a request; an exception of the evaluator (a bug, or a host that is gone) becomes a CRASH.
+    """Evaluate a request; an exception of the evaluator (a bug) becomes a CRASH.
 
     Its traceback is the log's tail, and whatever the hosts still run is stopped.
     """
@@ -40,6 +40,10 @@ def attempt(
         return evaluator.evaluate(
             request, hosts=hosts, progress=progress, cancelled=cancelled, should_prune=should_prune
         )
+    except HostLostError as error:  # before the trial began
+        stop_all(hosts)
+        failure = Failure(kind=FailureKind.CRASH, reason=str(error), stage=Stage.LAUNCH, host_lost=True)
+        return Outcome(failure=failure, duration_s=time.monotonic() - started)
     except Exception as error:  # the border to evaluators, which may be plug-ins: one trial fails, not the study
         logger.exception("trial %d: the evaluator %s raised", request.number, type(evaluator).__name__)
         failure = Failure(

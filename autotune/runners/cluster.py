@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,10 @@ class Node:
     memory_bytes: int
     """What Ray hands out: the machine's memory less the object store."""
     object_store_bytes: int
+    port: int = 0
+    """Where its raylet listens."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Ray's own (`ray.io/...`) and those of `ray start --labels`."""
 
     def __str__(self) -> str:
         return f"{self.address} with {self.cpu_count:g} CPU, {self.gpu_count:g} GPU"

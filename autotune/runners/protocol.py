@@ -31,6 +31,7 @@ class TrialRunner(Protocol):
     """
 
     slots: int
+    """How many trials may be under way. Known once it is open; it may change in `collect`, as nodes come and go."""
 
     def open(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:
         """Reserve what trials need and prepare the evaluator.
@@ -45,7 +46,11 @@ class TrialRunner(Protocol):
         ...
 
     def collect(self, timeout_s: float) -> Finished | None:
-        """Wait up to `timeout_s` for a finished trial; None when there is none by then."""
+        """Wait up to `timeout_s` for a finished trial; None when there is none by then.
+
+        Raises:
+            ResourceError: when trials wait for what can't be had any more; `close` ends them, as CANCELLED.
+        """
         ...
 
     def close(self, *, cancel: bool) -> None:

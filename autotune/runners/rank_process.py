@@ -54,6 +54,7 @@ class RankProcess:
         self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._server: ForkServer | None = None
         self._server_environment: dict[str, str] = {}
+        self._server_token = ""
         self._told: tuple[object, ...] = ()
         self._log: BoundedLog | None = None
         self._directory = Path()
@@ -133,7 +134,6 @@ class RankProcess:
         )
 
     def _spawned(self, command: RankCommand) -> subprocess.Popen[bytes]:
-        self._end_server()  # its memory is the trial's now
         self._token = uuid.uuid4().hex
         return subprocess.Popen(
             [sys.executable, *command.argv],
@@ -150,11 +150,12 @@ class RankProcess:
         lasting = {name: value for name, value in environment.items() if name not in RENDEZVOUS_VARIABLES}
         if self._server is not None and self._server_environment == lasting and not self._server.has_grown:
             try:
+                self._token = self._server_token
                 return self._server.fork(directory=self._directory, environment=command.environment)
             except OSError as error:
                 logger.warning("the fork server is replaced: %s", error)
         self._end_server()
-        self._token = uuid.uuid4().hex
+        self._token = self._server_token = uuid.uuid4().hex
         self._server_environment = lasting
         self._server = ForkServer(argv, {**environment, processes.TOKEN_VARIABLE: self._token})
         return self._server.fork(directory=self._directory, environment=command.environment)

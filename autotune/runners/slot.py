@@ -122,10 +122,19 @@ class SlotPool:
         self._finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         self._slots: list[Slot] = []
 
-    def add(self, hosts: Sequence[RankHost]) -> None:
-        """Add a slot on these hosts."""
+    def add(self, hosts: Sequence[RankHost]) -> Slot:
+        """Add a slot on these hosts, and return it."""
         slot = Slot(self._evaluator, hosts, finished=self._finished, on_stage=self._on_stage, judge=self._judge)
         self._slots.append(slot)
+        return slot
+
+    def remove(self, slot: Slot) -> None:
+        """Drop a slot that has no trial."""
+        self._slots.remove(slot)
+
+    def put(self, finished: Finished) -> None:
+        """Let a request be collected that is in no slot."""
+        self._finished.put(finished)
 
     def submit(self, request: TrialRequest) -> None:
         """Start a trial in a free slot.

@@ -2,14 +2,29 @@
 
 The searcher keeps an Optuna study of its own, in memory, over level indices: equal steps of an index are alike on
 the dimension's own scale, and canonical points are proposed whole. Each proposal uses a sampler seeded by (seed,
-number of the proposal), so it depends on nothing but the seed and what was told: a resumed study goes on exactly.
+number of the proposal), so it depends on nothing but the seed, what was told and what is open: a resumed study goes on
+exactly.
+
+Open asks are RUNNING trials of that study, so that the samplers reckon with them (Optuna 5):
+
+- TPE: `constant_liar`. They count among the bad trials, wherever their score may turn out. The lie is the constant liar
+  of Ginsbourger, Le Riche, Carraro (2010), "Kriging Is Well-Suited to Parallelize Optimization", section 4.2.
+- GP: `qLogEI`, the expected improvement of the open points and the new one together, by Monte Carlo over the
+  posterior; one new point at a time, the open ones held. Ament et al. (2023), "Unexpected Improvements to Expected
+  Improvement for Bayesian Optimization", section 4.2.
+- CMA-ES: a generation is drawn from one distribution, so its members don't need to know of each other. Those told after
+  their generation was complete are recorded, and not learnt from.
+- random: only told and open points are left out.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
@@ -27,15 +42,28 @@ from autotune.trials import Point, Trial
 _REPEATS_ALLOWED = 3
 """Proposals of known points in a row after which an unknown neighbour of the last one is taken instead."""
 _DRAWS_PER_RADIUS = 20
+_STATE = {"proposals", "told", "open"}
+
+_Encoding: TypeAlias = tuple[int, ...]
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
     "random": lambda seed: RandomSampler(seed=seed),
-    "tpe": lambda seed: TPESampler(seed=seed, multivariate=True),
+    "tpe": lambda seed: TPESampler(seed=seed, multivariate=True, constant_liar=True),
     "gp": lambda seed: GPSampler(seed=seed),
     "cmaes": lambda seed: CmaEsSampler(seed=seed, with_margin=True),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """An open ask."""
+
+    number: int
+    """Of its trial in the sampler's study."""
+    proposals: int
+    """How many the searcher had made, this one included."""
 
 
 class OptunaSearcher:
@@ -56,64 +84,111 @@ class OptunaSearcher:
         self._sampler = sampler
         self._seed = seed
         self._proposals = 0
-        self._scores: dict[tuple[int, ...], float] = {}
-        self._open: dict[tuple[int, ...], optuna.Trial] = {}
+        self._scores: dict[_Encoding, float] = {}
+        self._told: list[tuple[int, int]] = []
+        self._open: dict[_Encoding, _Ask] = {}
+        self._lost: deque[_Encoding] = deque()
         self._distributions = {d.name: _distribution(d, numeric=sampler == "cmaes") for d in space.dimensions}
         with _quiet():
             self._study = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=seed))
 
     def ask(self) -> Point:
+        while self._lost:
+            lost = self._lost.popleft()
+            if lost in self._open:
+                return self._space.decode(lost)
+        if len(self._scores) + len(self._open) >= self._space.count:
+            raise SpaceExhausted(f"all {self._space.count} points of the space have been tried; widen it to go on")
         for _ in range(_REPEATS_ALLOWED):
-            trial, encoding = self._propose()
+            number, encoding = self._propose()
             if self._is_unknown(encoding):
-                self._open[encoding] = trial
+                if self._sampler != "cmaes":
+                    self._study.tell(number, state=OptunaState.FAIL)
+                    number = self._add(encoding, state=OptunaState.RUNNING)
+                self._open[encoding] = _Ask(number, self._proposals)
                 return self._space.decode(encoding)
-            self._study.tell(trial, state=OptunaState.FAIL)
+            self._study.tell(number, state=OptunaState.FAIL)
         return self._neighbour(encoding)
 
     def tell(self, trial: Trial) -> None:
-        if set(trial.point) - set(self._space.names) or not trial.point:
+        encoding = self._encoding(trial)
+        if encoding is None:
             return
-        encoding = self._space.encode(trial.point)
         score = FAILED_SCORE if trial.score is None else trial.score
         self._scores[encoding] = score
+        self._told.append((trial.number, self._proposals))
         asked = self._open.pop(encoding, None)
         if asked is not None and self._sampler == "cmaes":
-            self._study.tell(asked, score)
+            self._study.tell(asked.number, score)
             return
         if asked is not None:
-            self._study.tell(asked, state=OptunaState.FAIL)
-        self._study.add_trial(
-            create_trial(params=self._parameters(encoding), distributions=self._distributions, value=score)
-        )
+            self._study.tell(asked.number, state=OptunaState.FAIL)
+        self._add(encoding, state=OptunaState.COMPLETE, value=score)
 
     def state(self) -> Mapping[str, str]:
-        return {"proposals": str(self._proposals)}
+        """Return the number of proposals, the told trials, and the open asks, each with the proposals before it."""
+        return {
+            "proposals": str(self._proposals),
+            "told": json.dumps(self._told),
+            "open": json.dumps([(encoding, ask.proposals) for encoding, ask in self._open.items()]),
+        }
 
     def restore(self, state: Mapping[str, str], history: list[Trial]) -> None:
-        """Take up again: CMA-ES, whose state is its own proposals, is asked anew; the others only learn the history."""
-        for trial in history:
-            if self._sampler == "cmaes" and trial.point and not trial.is_baseline:
+        """Repeat asks and tells in the order they were in: CMA-ES is asked anew, the others are given what they asked.
+
+        Raises:
+            SearcherError: when another searcher, or an earlier version of this one, kept the state.
+        """
+        if state and set(state) != _STATE:
+            raise SearcherError(
+                f"searcher state: got {', '.join(sorted(state))}; it must be {', '.join(sorted(_STATE))}: another "
+                f"searcher or version kept it; start a new study"
+            )
+        opened = deque((tuple(encoding), made) for encoding, made in json.loads(state.get("open", "[]")))
+        trials = {trial.number: trial for trial in history}
+        told = [(number, made) for number, made in json.loads(state.get("told", "[]")) if number in trials]
+        for number, made in told:
+            self._advance(made, opened)
+            self.tell(trials[number])
+        self._advance(int(state.get("proposals", 0)), opened)
+        known = {number for number, _ in told}
+        for trial in (trial for trial in history if trial.number not in known):
+            if self._sampler == "cmaes" and not trial.is_baseline and self._encoding(trial) not in self._open:
                 self.ask()
             self.tell(trial)
-        self._proposals = int(state.get("proposals", self._proposals))
+        self._lost.extend(self._open)
 
-    def _propose(self) -> tuple[optuna.Trial, tuple[int, ...]]:
+    def _advance(self, proposals: int, opened: deque[tuple[_Encoding, int]]) -> None:
+        """Go on to where so many proposals had been made; `opened` holds the asks that are open still."""
+        while self._sampler == "cmaes" and self._proposals < proposals:
+            self.ask()
+        while self._sampler != "cmaes" and opened and opened[0][1] <= proposals:
+            encoding, made = opened.popleft()
+            self._open[encoding] = _Ask(self._add(encoding, state=OptunaState.RUNNING), made)
+        self._proposals = proposals
+
+    def _propose(self) -> tuple[int, _Encoding]:
         seed = int(np.random.SeedSequence([self._seed, self._proposals]).generate_state(1)[0])
         self._proposals += 1
         # Optuna's GP is many small matrices: with a thread per core a proposal takes ten times as long.
         with _quiet(), threadpool_limits(1):
             self._study.sampler = SAMPLERS[self._sampler](seed)
             trial = self._study.ask(self._distributions)
-        return trial, self._encoding_of(trial.params)
+        return trial.number, self._encoding_of(trial.params)
 
-    def _encoding_of(self, parameters: Mapping[str, Any]) -> tuple[int, ...]:
+    def _encoding_of(self, parameters: Mapping[str, Any]) -> _Encoding:
         return self._space.encode(self._space.decode([int(parameters[name]) for name in self._space.names]))
 
-    def _parameters(self, encoding: tuple[int, ...]) -> dict[str, int]:
+    def _parameters(self, encoding: _Encoding) -> dict[str, int]:
         return dict(zip(self._space.names, encoding, strict=True))
 
-    def _neighbour(self, encoding: tuple[int, ...]) -> Point:
+    def _add(self, encoding: _Encoding, *, state: OptunaState, value: float | None = None) -> int:
+        """Add a trial to the sampler's study; return its number."""
+        parameters, distributions = self._parameters(encoding), self._distributions
+        self._study.add_trial(create_trial(params=parameters, distributions=distributions, state=state, value=value))
+        return self._study.get_trials(deepcopy=False)[-1].number
+
+    def _neighbour(self, encoding: _Encoding) -> Point:
         """Return an unknown point as near as chance finds one: one other level, then two, ..., then any left."""
         generator = np.random.default_rng(np.random.SeedSequence([self._seed, self._proposals, 1]))
         self._proposals += 1
@@ -125,10 +200,9 @@ class OptunaSearcher:
                 neighbour = self._space.encode(self._space.decode(indices))
                 if self._is_unknown(neighbour):
                     return self._opened(neighbour)
-        for point in self._space.points():
-            if self._is_unknown(self._space.encode(point)):
-                return self._opened(self._space.encode(point))
-        raise SpaceExhausted(f"all {self._space.count} points of the space have been tried; widen it to go on")
+        return self._opened(
+            next(code for code in map(self._space.encode, self._space.points()) if self._is_unknown(code))
+        )
 
     def _other_level(self, position: int, index: int, generator: np.random.Generator) -> int:
         """Step to a neighbouring level where levels have an order, to any other where they have none."""
@@ -137,12 +211,22 @@ class OptunaSearcher:
             return int(np.clip(index + generator.choice([-1, 1]), 0, size - 1))
         return int(generator.integers(size))
 
-    def _is_unknown(self, encoding: tuple[int, ...]) -> bool:
+    def _is_unknown(self, encoding: _Encoding) -> bool:
         return encoding not in self._scores and encoding not in self._open
 
-    def _opened(self, encoding: tuple[int, ...]) -> Point:
-        self._study.enqueue_trial(self._parameters(encoding))
-        self._open[encoding] = self._study.ask(self._distributions)
+    def _encoding(self, trial: Trial) -> _Encoding | None:
+        """Return the level indices of a trial; None where its configuration lies outside the space."""
+        if set(trial.point) - set(self._space.names) or not trial.point:
+            return None
+        return self._space.encode(trial.point)
+
+    def _opened(self, encoding: _Encoding) -> Point:
+        if self._sampler == "cmaes":
+            self._study.enqueue_trial(self._parameters(encoding))
+            number = self._study.ask(self._distributions).number
+        else:
+            number = self._add(encoding, state=OptunaState.RUNNING)
+        self._open[encoding] = _Ask(number, self._proposals)
         return self._space.decode(encoding)
 
 

@@ -14,15 +14,19 @@ FAILED_SCORE = 0.0
 class Searcher(Protocol):
     """Proposes points of one `SearchSpace`.
 
-    Law: the study calls `ask`, runs the point, then `tell`s the finished trial; up to `slots` asks may be open.
-    It also tells trials that were never asked (the baseline, those of a resumed or earlier study): a searcher
-    learns from them all the same. `ask` is deterministic given the seed and the calls before it, and never returns
-    a point told or asked before. `restore(state())` on a new searcher of the same space and seed, then telling the
-    same trials, goes on exactly as the old one would have.
+    Law: the study calls `ask`, runs the point, then `tell`s the finished trial. Up to `slots` asks are open at once;
+    their trials are told in the order in which they finish, not in that of the asks. It also tells trials that were
+    never asked (the baseline, those of a resumed or earlier study): a searcher learns from them all the same. `ask` is
+    deterministic given the seed and the calls before it, and never returns a point told before, nor one that is open.
+
+    `restore(state())` on a new searcher of the same space and seed, then telling the same trials, goes on exactly as
+    the old one would have, whatever was open. Asks that are open in the state and told neither by the history nor later
+    are lost: their trials ran when the controller ended. They were never measured, so `ask` must still reach their
+    points; best, it proposes them again first.
     """
 
     def ask(self) -> Point:
-        """Propose a canonical point not proposed or told before.
+        """Propose a canonical point that is neither told nor open.
 
         Raises:
             SpaceExhausted: when there is none left.
@@ -38,5 +42,10 @@ class Searcher(Protocol):
         ...
 
     def restore(self, state: Mapping[str, str], history: list[Trial]) -> None:
-        """Take up where `state` was taken; `history` holds every finished trial of the study, oldest first."""
+        """Take up where `state` was taken.
+
+        Args:
+            state: what `state` returned; empty at the start of a study.
+            history: every finished trial of the study by number, which need not be the order they were told in.
+        """
         ...

@@ -131,6 +131,7 @@ class ProcessEvaluator:
                     rank=rank,
                     exit_code=report.exit_code,
                     log_tail=final[rank].log_tail,
+                    host_lost=report.host_lost is not None,
                 )
                 return Outcome(failure=failure)
         return Outcome(measurement=measurement(samples_per_second=1.0))

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from autotune.errors import SpaceExhausted
@@ -104,6 +105,26 @@ class SearcherContract:
             searcher.tell(told[-1])
         return told
 
+    def asked(self, searcher: Searcher, count: int, *, first: int = 1, space: SearchSpace = SPACE) -> list[Trial]:
+        """Let the searcher propose `count` times; return the trials as they will have finished, none of them told."""
+        points = [searcher.ask() for _ in range(count)]
+        return [finished_trial(n, point, made_up_score(space, point)) for n, point in enumerate(points, first)]
+
+    def in_parallel(self, searcher: Searcher, count: int, *, slots: int, first: int = 1) -> list[Trial]:
+        """Let the searcher propose and learn `count` times with up to `slots` asks open; return the trials as told.
+
+        Which of the open trials finishes next is drawn, the same at each call.
+        """
+        generator = np.random.default_rng(slots)
+        running: list[Trial] = []
+        told: list[Trial] = []
+        while len(told) < count:
+            free = min(slots, count - len(told)) - len(running)
+            running += self.asked(searcher, free, first=first + len(told) + len(running))
+            told.append(running.pop(int(generator.integers(len(running)))))
+            searcher.tell(told[-1])
+        return told
+
     def baseline(self, space: SearchSpace) -> Trial:
         """Return a baseline at the default of every dimension."""
         point = space.canonical({dimension.name: dimension.default for dimension in space.dimensions})
@@ -171,14 +192,71 @@ class SearcherContract:
         searcher.tell(finished_trial(0, {}, 1.0, is_baseline=True))
         assert len(self.trials(searcher, SPACE, 3)) == 3
 
-    def test_two_asks_may_be_open(self) -> None:
+    @pytest.mark.parametrize(("slots", "count"), [(2, 14), (16, 20)])
+    def test_open_asks_are_distinct_and_told_in_any_order(self, slots: int, count: int) -> None:
         searcher = self.make(SPACE, 0)
         searcher.tell(self.baseline(SPACE))
-        for number in range(1, 9, 2):
-            one, two = searcher.ask(), searcher.ask()
-            assert one != two
-            searcher.tell(finished_trial(number, two, made_up_score(SPACE, two)))
-            searcher.tell(finished_trial(number + 1, one, made_up_score(SPACE, one)))
+        trials = [self.baseline(SPACE), *self.in_parallel(searcher, count, slots=slots)]
+        for trial in trials:
+            SPACE.check(trial.point)
+        assert len(_distinct(trials)) == len(trials) == count + 1
+
+    @pytest.mark.parametrize("cut", [0, 11])
+    def test_restored_with_asks_open_goes_on_exactly(self, cut: int) -> None:
+        def begin() -> tuple[Searcher, list[Trial], list[Trial]]:
+            searcher = self.make(SPACE, 3)
+            searcher.restore({}, [self.baseline(SPACE)])
+            told = self.in_parallel(searcher, cut, slots=4)
+            return searcher, told, self.asked(searcher, 4, first=cut + 1)
+
+        def go_on(searcher: Searcher, open_trials: list[Trial]) -> list[Point]:
+            for trial in (open_trials[i] for i in (2, 0, 3, 1)):
+                searcher.tell(trial)
+            return [trial.point for trial in self.in_parallel(searcher, 3, slots=3, first=cut + 5)]
+
+        whole, _, open_trials = begin()
+        expected = go_on(whole, open_trials)
+        first, told, open_trials = begin()
+        state = json.loads(json.dumps(dict(first.state())))
+        second = self.make(SPACE, 3)
+        second.restore(state, [self.baseline(SPACE), *sorted(told, key=lambda trial: trial.number)])
+        assert go_on(second, open_trials) == expected
+
+    def test_goes_on_without_repeats_where_open_asks_are_lost(self) -> None:
+        """Of four open trials the last came in after the state was kept; the others ended with the controller."""
+        first = self.make(SPACE, 5)
+        first.restore({}, [self.baseline(SPACE)])
+        told = self.in_parallel(first, 11, slots=4)
+        open_trials = self.asked(first, 4, first=12)
+        state = json.loads(json.dumps(dict(first.state())))
+        second = self.make(SPACE, 5)
+        history = [self.baseline(SPACE), *sorted(told, key=lambda trial: trial.number), open_trials[-1]]
+        second.restore(state, history)
+        trials = [*history, *self.in_parallel(second, 6, slots=4, first=16)]
+        assert len(_distinct(trials)) == len(trials)
+
+    def test_points_of_lost_asks_are_still_reached(self) -> None:
+        first = self.make(SMALL_SPACE, 0)
+        first.restore({}, [])
+        (trial,) = self.trials(first, SMALL_SPACE, 1)
+        first.ask()
+        second = self.make(SMALL_SPACE, 0)
+        second.restore(json.loads(json.dumps(dict(first.state()))), [trial])
+        trials = [trial, *self.trials(second, SMALL_SPACE, 2, first=2)]
+        assert len(_distinct(trials)) == SMALL_SPACE.count
+        with pytest.raises(SpaceExhausted):
+            second.ask()
+
+    def test_a_small_space_is_exhausted_while_its_last_points_are_open(self) -> None:
+        searcher = self.make(SMALL_SPACE, 0)
+        asked = self.asked(searcher, 3, space=SMALL_SPACE)
+        assert len(_distinct(asked)) == SMALL_SPACE.count
+        for trial in reversed(asked):
+            with pytest.raises(SpaceExhausted):
+                searcher.ask()
+            searcher.tell(trial)
+        with pytest.raises(SpaceExhausted):
+            searcher.ask()
 
     def test_proposes_every_point_of_a_small_space_then_says_so(self) -> None:
         searcher = self.make(SMALL_SPACE, 0)

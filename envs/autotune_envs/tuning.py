@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import gymnasium
-import numpy as np
-from numpy.typing import NDArray
 
-from autotune.errors import SpaceError, StudyError
+from autotune.errors import StudyError
 from autotune.space import SearchSpace
-from autotune.trials import Point, Trial
+from autotune_envs.episode import Action, Episode, Episodes, StudyFactory, TuningStudy
 from autotune_envs.features import WorkloadFeatures
 from autotune_envs.observation import StudyObserver, Vector, action_space
-from autotune_envs.reward import Improvement, Reward
-
-Action: TypeAlias = NDArray[np.int64]
-
-
-class TuningStudy(Protocol):
-    """What the environment needs of a study; `autotune.study.Study`, entered, is one.
-
-    Law: `measure_baseline` is called at each reset, `evaluate` between resets, by one thread. `history` grows by the
-    trials that they run, may grow by others, and never shrinks. A study with `len(history) >= trial_budget` runs no
-    further trial.
-    """
-
-    @property
-    def space(self) -> SearchSpace:
-        """What is searched; the same all along."""
-        ...
-
-    @property
-    def trial_budget(self) -> int:
-        """How many trials may be executed in all, the baseline included."""
-        ...
-
-    @property
-    def history(self) -> Sequence[Trial]:
-        """Finished trials that count against the budget, oldest first."""
-        ...
-
-    def measure_baseline(self) -> Trial | None:
-        """Run the starting configuration unless it has run; None when the study takes no further trial."""
-        ...
-
-    def evaluate(self, point: Point) -> Trial:
-        """Run a canonical point and return its trial, failed or not; answer a point that has run from its record.
-
-        Raises:
-            StudyError: when the study takes no further trial (a stop was asked for).
-        """
-        ...
-
-
-StudyFactory: TypeAlias = Callable[[np.random.Generator], tuple[TuningStudy, WorkloadFeatures]]
-"""Makes the study of one episode, and says what is known of its workload; randomness comes from the generator only."""
+from autotune_envs.reward import Reward
 
 
 class DeepSpeedTuningEnv(gymnasium.Env[Vector, Action]):
@@ -133,22 +88,12 @@ class DeepSpeedTuningEnv(gymnasium.Env[Vector, Action]):
         reward: Reward | None = None,
         render_mode: None = None,
     ) -> None:
-        self._make: StudyFactory
-        if study is not None and study_factory is None:
-            kept = (study, features or WorkloadFeatures())
-            self._make, self._space = lambda _: kept, study.space
-        elif study is None and study_factory is not None and space is not None:
-            self._make, self._space = study_factory, space
-        else:
-            raise StudyError("DeepSpeedTuningEnv: give either study=..., or study_factory=... together with space=...")
-        self.reward = reward or Improvement()
+        self._episodes = Episodes(study, study_factory=study_factory, space=space, features=features, reward=reward)
+        self._episode: Episode | None = None
+        self.reward = self._episodes.reward
         self.render_mode = render_mode
-        self._study: TuningStudy | None = None
-        self._observer = StudyObserver(self._space, WorkloadFeatures())
-        self._seen = 0
-        self._proposals_left = 0
-        self.action_space = action_space(self._space.sizes)
-        self.observation_space = self._observer.observation_space()
+        self.action_space = action_space(self._episodes.space.sizes)
+        self.observation_space = StudyObserver(self._episodes.space, WorkloadFeatures()).observation_space()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
         """Begin an episode; there are no options.
@@ -157,15 +102,8 @@ class DeepSpeedTuningEnv(gymnasium.Env[Vector, Action]):
             SpaceError: when the factory's study is of another space.
         """
         super().reset(seed=seed)
-        self._study, features = self._make(self.np_random)
-        if self._study.space.sizes != self._space.sizes:
-            raise SpaceError(f"study_factory: got a study of sizes {self._study.space.sizes}; not {self._space.sizes}")
-        self._observer = StudyObserver(self._space, features)
-        self._seen = 0
-        self._study.measure_baseline()
-        self._hear(self._study.history)
-        self._proposals_left = self._trials_left()
-        return self._observation(), self._summary()
+        self._episode = self._episodes.begin(self.np_random)
+        return self._episode.observation, self._episode.summary
 
     def step(self, action: Action) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
         """Propose a configuration and wait for its trial.
@@ -174,77 +112,7 @@ class DeepSpeedTuningEnv(gymnasium.Env[Vector, Action]):
             StudyError: when `reset` was not called first.
             SpaceError: when `action` is outside the action space.
         """
-        if self._study is None:
+        if self._episode is None:
             raise StudyError("DeepSpeedTuningEnv.step: call reset first")
-        point = self._space.decode([int(index) for index in action])
-        if self._ended() is not None:
-            return self._observation(), 0.0, True, False, {**self._summary(), **_no_trial(point)}
-        repeated = self._space.encode(point) in self._observer.encodings
-        try:
-            trial = self._study.evaluate(point)
-        except StudyError as refusal:
-            self._proposals_left = 0
-            self._hear(self._study.history)
-            ended = {**self._summary(), "ended": str(refusal)}
-            return self._observation(), 0.0, True, False, {**ended, **_no_trial(point)}
-        best_before = self._hear(self._study.history, until=trial)
-        reward = self.reward(trial, best_before=best_before) if trial.counts else 0.0
-        self._proposals_left = min(self._proposals_left - 1, self._trials_left())
-        summary = self._summary()
-        return self._observation(), reward, "ended" in summary, False, {**summary, **_account(trial, repeated=repeated)}
-
-    def _hear(self, history: Sequence[Trial], *, until: Trial | None = None) -> float:
-        """Take in the new trials; return the best value before `until` (now, if it is not among the new ones)."""
-        best_before = None
-        for trial in history[self._seen :]:
-            if until is not None and trial.number == until.number:
-                best_before = self._observer.best_score
-            self._observer.add(trial)
-        self._seen = len(history)
-        return self._observer.best_score if best_before is None else best_before
-
-    def _trials_left(self) -> int:
-        return max(0, self._study.trial_budget - self._seen) if self._study else 0
-
-    def _ended(self) -> str | None:
-        """Say why no further proposal is taken in this episode; None while one is."""
-        if self._trials_left() == 0:
-            return "the trial budget is spent"
-        if len(self._observer.encodings) >= self._space.count:
-            return "every point of the space has run"
-        return "the proposals of this episode are made" if self._proposals_left <= 0 else None
-
-    def _observation(self) -> Vector:
-        budget = max(1, self._study.trial_budget if self._study else 1)
-        return self._observer.observation(remaining_budget=min(1.0, self._proposals_left / budget))
-
-    def _summary(self) -> dict[str, Any]:
-        summary: dict[str, Any] = {"best_score": self._observer.best_score, "trials_left": self._trials_left()}
-        ended = self._ended()
-        return summary if ended is None else {**summary, "ended": ended}
-
-
-def _account(trial: Trial, *, repeated: bool) -> dict[str, Any]:
-    failure = trial.failure
-    return {
-        "repeated": repeated,
-        "trial_number": trial.number,
-        "state": str(trial.state),
-        "score": trial.score,
-        "failure_kind": str(failure.kind) if failure else None,
-        "failure_reason": failure.reason if failure else None,
-        "point": dict(trial.point),
-    }
-
-
-def _no_trial(point: Point) -> dict[str, Any]:
-    """Describe a proposal that came after the end; the same keys, so that vectorised environments can stack them."""
-    return {
-        "repeated": False,
-        "trial_number": None,
-        "state": None,
-        "score": None,
-        "failure_kind": None,
-        "failure_reason": None,
-        "point": dict(point),
-    }
+        (step,) = self._episode.propose([action])
+        return self._episode.observation, step.reward, self._episode.ended is not None, False, step.info

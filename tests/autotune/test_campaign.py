@@ -1,12 +1,22 @@
 """Campaign files: defaults, overrides, messages, and the studies made from them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.errors import AutotuneError, CampaignError, ConfigError, SpaceError, StudyError, WorkloadError
+from autotune.campaign import studies
+from autotune.errors import (
+    AutotuneError,
+    CampaignError,
+    ConfigError,
+    ResourceError,
+    SpaceError,
+    StudyError,
+    WorkloadError,
+)
 
 TEXT = """
 ds_config: ds.json
@@ -127,6 +137,19 @@ def test_a_missing_file_is_named(tmp_path):
         (["objective={alpha: -1}"], DS, CampaignError, "objective.alpha: got -1"),
         (["ray_address=head:6379"], DS, CampaignError, "got 'head:6379', but trials run inline"),
         (["ray_address=h:1", "evaluator=deepspeed", "runner=local"], DS, CampaignError, "but trials run local"),
+        (["placement.strategy=SPREAD"], DS, CampaignError, "but trials run inline, on this machine; leave all but"),
+        (
+            ["placement.ship_code=true", "evaluator=deepspeed", "runner=local"],
+            DS,
+            CampaignError,
+            "but trials run local, on this machine; leave it out, or set runner: ray",
+        ),
+        (
+            ["placement.labels={zone: a b}", "evaluator=deepspeed"],
+            DS,
+            ResourceError,
+            "labels.zone: got 'a b'; a condition is",
+        ),
         (["evaluator=recorded"], DS, CampaignError, "recorded.path: missing"),
         (
             ["evaluator=deepspeed", "workload.function=nowhere"],
@@ -198,6 +221,39 @@ def test_a_study_moves_to_another_cluster(write, tmp_path):
     with pytest.raises(CampaignError, match="trials run inline"):
         campaigns.move_to(simulated, "head:6379")
     storage.close()
+
+
+def test_a_strategy_may_be_written_small(write):
+    assert campaigns.load(write(), ["placement.strategy=strict_spread"]).placement.strategy == "STRICT_SPREAD"
+    with pytest.raises(CampaignError, match=r"placement.strategy: got 'tight'|got 'TIGHT'"):
+        campaigns.load(write(), ["placement.strategy=tight"])
+    with pytest.raises(CampaignError, match=r"placement.slots: got 0; .* greater than or equal to 1"):
+        campaigns.load(write(), ["placement.slots=0"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ([], "1 trial"),
+        (["evaluator=deepspeed", "runner=local"], "1 trial"),
+        (["evaluator=deepspeed", "placement.slots=1"], "1 trial"),
+        (["evaluator=deepspeed", "placement.slots=3"], "3 trials, each on processors of its own (placement.slots)"),
+        (["evaluator=deepspeed"], "1 trial on each machine: on one they would share caches and memory"),
+    ],
+)
+def test_how_many_trials_run_at_once_is_said_with_the_reason(write, overrides, words):
+    campaign = campaigns.load(write(), overrides)
+    hardware = campaigns.hardware_of(campaign)
+    assert campaigns.at_once(campaign, hardware).startswith(words)
+    gpus = replace(hardware, accelerator="cuda", device_count=8)
+    if overrides == ["evaluator=deepspeed"]:
+        assert campaigns.at_once(campaign, gpus).startswith("as many trials as there are GPUs for, 2 each")
+
+
+def test_what_is_shipped_leaves_out_logs_and_storages(write, tmp_path):
+    campaign = campaigns.load(write(), ["evaluator=deepspeed", f"run_directory={tmp_path}/runs"])
+    assert studies.not_shipped(campaign, tmp_path) == ["*.db", "*.db-*", "/runs"]
+    assert studies.not_shipped(campaign, tmp_path / "elsewhere") == ["*.db", "*.db-*"]
 
 
 SCRIPT = ["torchrun", "--nproc_per_node", "4", "train.py", "--ds", "{config}"]

@@ -420,20 +420,10 @@ def test_a_stop_is_heard_before_remeasuring(make):
         assert study.remeasure(stored.trials()[0]) is None
 
 
-class TwoSlots(InlineRunner):
-    """Two requests under way at once; the older one ends first."""
-
-    slots = 2
-
-    def submit(self, request):
-        assert len(self._waiting) < self.slots
-        self._waiting.append(request)
-
-
 def test_trials_that_end_while_another_is_measured_again_are_kept_and_told(make, monkeypatch):
     stored, told, again = make(), [], []
     with campaigns.study(stored) as study:
-        monkeypatch.setattr(study, "_runner", TwoSlots(study._runner._evaluator))
+        monkeypatch.setattr(study, "_runner", InlineRunner(study._runner._evaluator, slots=2))
         searcher = OptunaSearcher(study.space, sampler="random", seed=0)
         tell = searcher.tell
         monkeypatch.setattr(searcher, "tell", lambda trial: told.append(trial.number) or tell(trial))

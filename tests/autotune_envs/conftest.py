@@ -36,7 +36,10 @@ class MadeUpStudy:
             self._keep(finished_trial(0, point, 1.0, is_baseline=True))
         return self.history[0]
 
-    def evaluate(self, point):
+    def evaluate_all(self, points):
+        return [self._evaluate(point) for point in points]
+
+    def _evaluate(self, point):
         self.space.check(point)
         for trial in self.history:
             if trial.point == point:
@@ -67,7 +70,9 @@ def real_study(tmp_path):
 
     opened = []
 
-    def make(*, trial_budget=20, stop=None, name="study", **evaluator):
+    def make(
+        *, trial_budget=20, stop=None, name="study", slots=1, runner=None, budget=None, listener=None, **evaluator
+    ):
         storage = connect(f"sqlite:///{tmp_path}/{name}.db")
         opened.append(storage)
         return Study(
@@ -75,10 +80,11 @@ def real_study(tmp_path):
             space=SPACE,
             start=Start.of(START, SPACE),
             objective=Objective(),
-            runner=InlineRunner(SimulatedEvaluator(**evaluator)),
-            budget=Budget(seconds=5.0),
+            runner=runner or InlineRunner(SimulatedEvaluator(**evaluator), slots=slots),
+            budget=budget or Budget(seconds=5.0),
             trial_budget=trial_budget,
             world_size=2,
+            listener=listener,
             stop=stop or StopRequest(),
         )
 

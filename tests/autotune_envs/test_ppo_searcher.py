@@ -12,9 +12,11 @@ import torch
 from autotune.errors import SearcherError, SpaceExhausted
 from autotune.space import Categorical, Integer, SearchSpace
 from autotune.testing.searchers import SMALL_SPACE, SPACE, SearcherContract, finished_trial, made_up_score
-from autotune.trials import Failure, FailureKind, Outcome
+from autotune.trials import Budget, Failure, FailureKind, Outcome
 from autotune_envs import Improvement
 from autotune_envs.training import PpoSearcher, PpoSettings
+from autotune_envs.training.array_text import from_text, to_text
+from autotune_envs.training.transition import unstack
 
 FOUR = PpoSettings(n_steps=4, batch_size=4, n_epochs=3)
 
@@ -78,6 +80,95 @@ def test_open_asks_and_the_order_of_tells_survive_a_resume():
         searcher.tell(trials[1])
         go(searcher, 5, first=4)
     assert resumed.state() == whole.state()
+
+
+def test_lost_asks_are_proposed_again_first_and_learnt_from_as_if_nothing_had_happened():
+    def begin():
+        searcher = new()
+        searcher.restore({}, [BASELINE])
+        return searcher, go(searcher, 6), [searcher.ask() for _ in range(3)]
+
+    def go_on(searcher, points):
+        for number in (9, 7, 8):
+            point = points[number - 7]
+            searcher.tell(finished_trial(number, point, made_up_score(SPACE, point)))
+        go(searcher, 3, first=10)
+        return searcher.state()
+
+    whole, _, points = begin()
+    lost, trials, _ = begin()
+    resumed = new()
+    resumed.restore(lost.state(), [BASELINE, *trials])
+    assert [resumed.ask() for _ in range(3)] == points
+    assert go_on(resumed, points) == go_on(whole, points)
+
+
+class Value:
+    """A reward that doesn't depend on other trials, nor so on the order of results."""
+
+    deterministic = True
+
+    def __call__(self, trial, *, best_before):
+        return trial.score or 0.0
+
+
+EIGHT = PpoSettings(n_steps=8, batch_size=8)
+
+
+def told_in(order):
+    searcher = new(settings=EIGHT, reward=Value())
+    searcher.restore({}, [BASELINE])
+    points = [searcher.ask() for _ in range(8)]
+    for n in order:
+        searcher.tell(finished_trial(n + 1, points[n], made_up_score(SPACE, points[n])))
+    return searcher, points
+
+
+def test_the_order_of_results_does_not_matter_to_the_update():
+    (ordered, points), (shuffled, same) = told_in(range(8)), told_in([5, 0, 7, 2, 1, 6, 4, 3])
+    assert points == same
+    assert shuffled.state()["networks"] == ordered.state()["networks"]
+
+
+def test_each_reward_goes_to_the_proposal_it_came_of():
+    searcher, points = told_in([6, 3, 0, 5])
+    rollout = unstack(from_text(searcher.state()["rollout"]))
+    assert [transition.ask for transition in rollout] == [6, 3, 0, 5]
+    for transition in rollout:
+        point = points[transition.ask]
+        assert SPACE.decode(transition.action.tolist()) == point
+        assert transition.reward == (made_up_score(SPACE, point) or 0.0)
+    assert [t.ask for t in unstack(from_text(searcher.state()["open"]))] == [1, 2, 4, 7]
+
+
+def test_a_result_that_comes_after_an_update_is_learnt_with_the_policy_that_drew_it():
+    searcher = new()
+    searcher.restore({}, [BASELINE])
+    slow = searcher.ask()
+    drawn = unstack(from_text(searcher.state()["open"]))[0]
+    go(searcher, 4)  # an update
+    assert json.loads(searcher.state()["calls"])["updates"] == 1
+    searcher.tell(finished_trial(9, slow, 2.5))
+    (late,) = unstack(from_text(searcher.state()["rollout"]))
+    assert (late.log_prob, late.value, late.ask) == (drawn.log_prob, drawn.value, 0)
+    assert late.reward > 0
+    go(searcher, 3, first=10)
+    assert json.loads(searcher.state()["calls"])["updates"] == 2
+
+
+@pytest.mark.parametrize("slots", [4, 16])
+def test_a_study_with_several_trials_under_way_is_exact_and_the_same_by_seed(real_study, slots):
+    records = []
+    for name in ("one", "two"):
+        with real_study(trial_budget=20, slots=slots, budget=Budget(steps=20), name=name) as study:
+            searcher = PpoSearcher(study.space, trial_budget=20, seed=2, settings=FOUR)
+            study.run(searcher)
+            assert len(study.history) == len({trial.config_hash for trial in study.history}) == 20
+            assert [trial.number for trial in study.history] != list(range(20))
+            calls = json.loads(searcher.state()["calls"])
+            assert (calls["asks"], calls["updates"]) == (19, 4)
+            records.append([(trial.number, trial.point, trial.score) for trial in study.history])
+    assert records[0] == records[1]
 
 
 def test_a_trial_that_finished_after_the_state_was_kept_is_learnt_by_restore():
@@ -171,8 +262,6 @@ def test_a_state_with_python_objects_in_it_is_refused_and_runs_nothing():
         def __reduce__(self):
             return (exec, ("raise RuntimeError('ran')",))
 
-    from autotune_envs.training.array_text import from_text, to_text
-
     with pytest.raises(ValueError, match="Object arrays"):
         to_text({"trap": np.array([Trap()], dtype=object)})
     for text in ("", "not base64!", "AAAA"):
@@ -188,6 +277,9 @@ def test_a_state_of_other_settings_is_refused():
         other.restore(searcher.state(), [])
     with pytest.raises(SearcherError, match="got proposals; another searcher kept it"):
         new().restore({"proposals": "3"}, [])
+    arrays = {name: array for name, array in from_text(searcher.state()["rollout"]).items() if name != "asks"}
+    with pytest.raises(SearcherError, match="got transitions of actions, numbers, observations; start a new study"):
+        new().restore({**searcher.state(), "rollout": to_text(arrays)}, [])
 
 
 def test_restoring_a_used_searcher_is_refused():

@@ -7,6 +7,7 @@ from stable_baselines3 import PPO
 import autotune_envs
 from autotune import campaign as campaigns
 from autotune import storage as storages
+from autotune_envs.training import StudyVecEnv
 
 DS_CONFIG = {
     "train_micro_batch_size_per_gpu": 4,
@@ -39,4 +40,21 @@ def test_ppo_learns_on_real_trials(tmp_path):
     for trial in executed:
         assert trial.measurement is not None or trial.failure is not None
     assert executed[0].measurement.effective_config["train_micro_batch_size_per_gpu"] == 4
+    opened.close()
+
+
+@pytest.mark.real
+def test_ppo_learns_on_batches_of_real_trials(tmp_path):
+    """On one slot: a batch's trials run one after the other, and the last batch has room for one only."""
+    opened = storages.connect(f"sqlite:///{tmp_path}/autotune.db")
+    campaign = campaigns.parse(CAMPAIGN | {"run_directory": str(tmp_path)}, where="test")
+    stored = campaigns.create(campaign, opened, name="envs")
+    with campaigns.study(stored) as study:
+        envs = StudyVecEnv(study, num_envs=2)
+        PPO("MlpPolicy", envs, n_steps=2, batch_size=4, n_epochs=1, seed=0).learn(4)
+    executed = [trial for trial in stored.trials() if trial.counts]
+    assert len(executed) == 4
+    assert len({trial.config_hash for trial in executed}) == 4
+    assert all(trial.measurement is not None or trial.failure is not None for trial in executed)
+    assert executed[0].measurement is not None
     opened.close()

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune.evaluators import sent_code
 from autotune.evaluators.rank_files import RankAssignment
 from autotune.evaluators.rank_worker import life, lifeline
 from autotune.evaluators.rank_worker.reporter import Reporter
@@ -107,7 +108,7 @@ def _prepared(directory: Path) -> Prepared:
     assignment = life.assignment_in(directory)
     prepared = Prepared()
     try:
-        sys.path[:0] = assignment.workload.python_path
+        sys.path[:0] = sent_code.all_here(assignment.workload.python_path)
         life.make_ready(assignment.device)
         _compute_with(1)
         if assignment.device == "cpu":

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.evaluators import op_cache
+from autotune.evaluators import op_cache, sent_code
 from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, RankResult
 from autotune.evaluators.rank_worker import failures, lifeline, processor_info
 from autotune.evaluators.rank_worker.reporter import Reporter
@@ -73,7 +73,7 @@ def make_ready(device: str) -> None:
 
 def _run(assignment: RankAssignment, reporter: Reporter, workload: TrainingWorkload | None) -> RankResult:
     if workload is None:
-        sys.path[:0] = assignment.workload.python_path
+        sys.path[:0] = sent_code.all_here(assignment.workload.python_path)
     make_ready(assignment.device)
     from autotune.evaluators.rank_worker.trial import run_trial
 

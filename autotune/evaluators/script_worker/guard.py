@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.evaluators import op_cache, processes
+from autotune.evaluators import op_cache, processes, sent_code
 from autotune.evaluators.protocol import RankReport
 from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.rank_worker.reporter import Reporter
@@ -129,8 +129,8 @@ class Guard:
     def _start(self, environment: Mapping[str, str]) -> None:
         assignment = self._assignment
         self._launcher = subprocess.Popen(
-            resolved(assignment.command),
-            cwd=assignment.directory,
+            resolved(sent_code.all_here(assignment.command)),
+            cwd=sent_code.here(assignment.directory),
             env=environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -138,7 +138,9 @@ class Guard:
 
     def _environment(self) -> Mapping[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name not in SET_BY_LAUNCHERS}
-        environment = {**inherited, **self._assignment.environment}
+        # Ray sets it to what it reserves for the host, where all ranks are.
+        threads = max(1, len(os.sched_getaffinity(0)) // self._assignment.ranks)
+        environment = {**inherited, "OMP_NUM_THREADS": str(threads), **self._assignment.environment}
         environment[DIRECTORY_VARIABLE] = str(self._directory)
         environment[PACKAGE_VARIABLE] = str(PACKAGE)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ON_PATH), environment.get("PYTHONPATH")]))
@@ -280,8 +282,11 @@ class _Other:
 
 def _cannot_start(assignment: ScriptAssignment, error: OSError) -> str:
     program = assignment.command[0]
-    if isinstance(error, FileNotFoundError) and error.filename == assignment.directory:
-        return f"the command can't be started: workload.directory {assignment.directory} is not there"
+    if isinstance(error, FileNotFoundError) and error.filename == sent_code.here(assignment.directory):
+        return (
+            f"the command can't be started: workload.directory {assignment.directory} is not there; on a cluster "
+            "placement.ship_code sends it to each node, or put it where every node reads it"
+        )
     if isinstance(error, FileNotFoundError):
         return (
             f"the command can't be started: its program {program!r} was not found, neither on the PATH nor beside "

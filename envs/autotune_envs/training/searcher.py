@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -38,8 +39,13 @@ class PpoSearcher:
     asked trials train the policy by PPO's own update. Nothing is rounded up to `n_steps`: a rest of the budget is
     proposed all the same. Trials that were never asked (the baseline, another searcher's) are observed, not trained on.
 
-    All randomness is named by the seed and the number of the call, and global generators are left as they were. With
-    several asks open a trial is rewarded against the best at the time it is told.
+    All randomness is named by the seed and the number of the call, and global generators are left as they were.
+
+    With several asks open, a trial is rewarded against the best at the time it is told. It goes into the update that is
+    next then, with the log-probability under the policy that drew it, which an update may have changed since: PPO's
+    ratio corrects for that (Schulman et al. (2017), "Proximal Policy Optimization Algorithms", section 3). A rollout is
+    in the order of its asks, so that the order of its results doesn't matter to the update but through the rewards.
+    Asks that were lost with their controller are proposed again first, and learnt from as if nothing had happened.
 
     Args:
         space: what is searched.
@@ -73,6 +79,7 @@ class PpoSearcher:
         self._observer = StudyObserver(space, features or WorkloadFeatures())
         self._known: set[Encoding] = set()
         self._open: dict[Encoding, Transition] = {}
+        self._lost: deque[Encoding] = deque()
         self._rollout: list[Transition] = []
         self._told: list[tuple[int, str]] = []
         self._counted = 0
@@ -86,14 +93,18 @@ class PpoSearcher:
         self._networks: str | None = None
 
     def ask(self) -> Point:
+        while self._lost:
+            lost = self._lost.popleft()
+            if lost in self._open:
+                return self._space.decode(lost)
         if len(self._known) >= self._space.count:
             raise SpaceExhausted(f"all {self._space.count} points of the space have been tried; widen it to go on")
         observation = self._observation()
         with isolated(self._seed, _ASK, self._asks) as generator:
             encoding, transition = self._choose(observation, generator)
-        self._asks += 1
         self._known.add(encoding)
-        self._open[encoding] = transition
+        self._open[encoding] = replace(transition, ask=self._asks)
+        self._asks += 1
         return self._space.decode(encoding)
 
     def tell(self, trial: Trial) -> None:
@@ -109,8 +120,9 @@ class PpoSearcher:
             return
         self._rollout.append(replace(transition, reward=self._reward(trial, best_before=best_before)))
         if len(self._rollout) == self._settings.n_steps:
+            rollout = sorted(self._rollout, key=lambda transition: transition.ask)
             with isolated(self._seed, _UPDATE, self._updates):
-                self._ppo.update(self._rollout, self._observation(), progress=self._progress())
+                self._ppo.update(rollout, self._observation(), progress=self._progress())
             self._updates += 1
             self._rollout = []
             self._networks = None
@@ -145,6 +157,7 @@ class PpoSearcher:
         for trial in history:
             if (trial.number, trial.config_hash) not in self._told:
                 self.tell(trial)
+        self._lost.extend(self._open)
 
     def _take_up(self, state: Mapping[str, str], trials: Mapping[tuple[int, str], Trial]) -> None:
         if set(state) != _STATE:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.cli.displays import clock, finished_line, live_line
+from autotune.cli.displays import LiveDisplay, clock, finished_line, live_line
 from autotune.cli.progress import Progress
 from autotune.cli.settings import in_short
 from autotune.study import StopRequest
@@ -47,6 +49,18 @@ def test_a_resumed_study_starts_with_what_it_has(summary):
     assert progress.executed == summary.executed_count
     assert progress.best == summary.best
     assert progress.left_s is None
+
+
+def test_what_happens_to_nodes_while_trials_run_stays_above_the_line(summary):
+    out = StringIO()
+    progress = Progress(summary, stop=StopRequest())
+    display = LiveDisplay(Console(file=out, width=100), progress)
+    display.note("preparing node 10.0.0.1")
+    assert (progress.stage, out.getvalue()) == ("preparing node 10.0.0.1", "")
+    progress.started(replace(summary.trials[1], state=TrialState.RUNNING))
+    display.note("trial 1: its node died; it is measured again")
+    assert progress.stage == "starting"
+    assert "its node died" in out.getvalue()
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120, 200])

@@ -213,12 +213,14 @@ def test_commented_sections_are_right(cli, put):
     put()
     init(cli, "torchrun train.py --deepspeed_config ds_config.json --micro_batch_size 4")
     lines = Path("campaign.yaml").read_text().splitlines()
-    code = [line for line in lines if line.startswith(("# space:", "#   ", "# deadlines:", "# runner:", "  # memory_"))]
+    starts = ("# space:", "#   ", "# deadlines:", "# runner:", "# ray_address:", "# placement:", "  # memory_")
+    code = [line for line in lines if line.startswith(starts)]
     code = [line for line in code if ":" in line and line.strip("# ")[0].islower()]
     bare = [line.replace("# ", "", 1) if line in code else line for line in lines]
     Path("all.yaml").write_text("\n".join(bare))
     campaign = campaigns.load("all.yaml")
     assert campaign.space.global_batch_size == 256
     assert campaign.runner == "local"
+    assert (campaign.placement.slots, campaign.placement.strategy) == (4, "STRICT_PACK")
     assert campaign.deadlines.first_step_s == 600
     assert campaign.hardware.memory_limit_bytes == 8_000_000_000

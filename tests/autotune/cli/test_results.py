@@ -116,7 +116,8 @@ class TestLogs:
         request = TrialRequest(number=1, point={}, ds_config={}, budget=Budget(seconds=1))
         number = stored.start_trial(request, space, is_baseline=False)
         failure = Failure(kind=FailureKind.CRASH, reason="it broke", rank=1, exit_code=1, log_tail=("one", "two"))
-        outcome = Outcome(failure=failure, logs={"rank0": str(folder / "0.log"), "rank1": str(folder / "1.log")})
+        logs = {"rank0": str(folder / "0.log"), "rank1": str(folder / "1.log")}
+        outcome = Outcome(failure=failure, logs=logs, nodes={"rank0": "10.0.0.1", "rank1": "10.0.0.2"})
         stored.record_outcome(number, outcome)
         stored.finish_trial(number, outcome, None)
         stored.start_trial(request, space, is_baseline=False)
@@ -137,7 +138,13 @@ class TestLogs:
     def test_the_stored_tail_where_the_file_is_gone(self, cli, failed):
         answer = cli("logs", "sim", "1")
         assert answer.out == "one\ntwo\n"
-        assert "is not on this machine" in answer.err
+        assert f"{failed / '1.log'}, is not on this machine but on the node where it ran, 10.0.0.2" in answer.err
+
+    def test_where_there_is_no_tail_the_node_is_told(self, cli, failed):
+        answer = cli("logs", "sim", "1", "--rank", "0")
+        assert (answer.code, answer.out) == (ExitCode.STUDY, "")
+        assert f"{failed / '0.log'}, is not on this machine but on the node where it ran, 10.0.0.1" in answer.err
+        assert f"rank0: {failed / '0.log'}, on 10.0.0.1" in cli("show", "sim", "1").out.replace("\n", "")
 
     def test_show_has_the_tail(self, cli, failed):
         out = cli("show", "sim", "1").out

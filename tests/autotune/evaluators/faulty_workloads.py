@@ -31,6 +31,11 @@ def healthy(context):
     return regression()
 
 
+def different_in_each_process(context):
+    torch.manual_seed(os.getpid())
+    return regression()
+
+
 def without_module_list(context):
     return regression()
 

@@ -11,7 +11,7 @@ from autotune.evaluators import diagnosis
 from autotune.evaluators.deadlines import RUN_FLOOR_S, Deadlines, samples_per_step
 from autotune.evaluators.protocol import RankReport, never_prune
 from autotune.evaluators.rank_files import RankAssignment, RankResult, intermediates_to_text
-from autotune.evaluators.supervision import GRACE_S, Supervision, with_final_logs
+from autotune.evaluators.supervision import GRACE_S, Supervision, node_addresses, with_final_logs
 from autotune.trials import Budget, Failure, FailureKind, Intermediate, Measurement, Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
 
@@ -95,7 +95,7 @@ def test_the_rank_that_failed_is_told_rather_than_its_peer():
         (-64, FailureKind.CRASH, "killed by signal 64"),
         (2, FailureKind.CRASH, "ended with exit code 2 and left no result"),
         (0, FailureKind.CRASH, "ended with exit code 0 and left no result"),
-        (None, FailureKind.CRASH, "the node that hosted it was lost"),
+        (None, FailureKind.CRASH, "its launcher kept that to itself"),
     ],
 )
 def test_a_rank_that_ends_without_a_word(exit_code, kind, words):
@@ -104,6 +104,29 @@ def test_a_rank_that_ends_without_a_word(exit_code, kind, words):
     assert (failure.kind, failure.rank) == (kind, 1)
     assert words in failure.reason
     assert failure.stage is Stage.LAUNCH
+
+
+LOST = RankReport(running=False, host_lost="the host of rank 1 is lost: the node 10.0.0.2 died", node="10.0.0.2")
+
+
+def test_a_lost_host_is_told_rather_than_what_it_did_to_its_peers():
+    follower = delivered(failure=crash("connection closed"), follows_a_peer=True, exit_code=1)
+    for peer in (follower, RankReport(running=False, exit_code=-signal.SIGABRT), RankReport(running=False)):
+        failure = verdict(Scripted(peer), Scripted(LOST)).failure
+        assert (failure.kind, failure.rank, failure.host_lost) == (FailureKind.CRASH, 1, True)
+        assert failure.reason == LOST.host_lost
+
+
+def test_a_failure_of_ones_own_is_told_rather_than_a_lost_host():
+    own = delivered(failure=crash(), exit_code=1)
+    killed = RankReport(running=False, exit_code=-signal.SIGKILL)
+    for peer in (own, killed):
+        failure = verdict(Scripted(peer), Scripted(LOST)).failure
+        assert (failure.rank, failure.host_lost) == (0, False)
+
+
+def test_the_nodes_of_ranks_are_told_where_they_are_known():
+    assert node_addresses([RankReport(running=True), LOST]) == {"rank1": "10.0.0.2"}
 
 
 def test_when_nobody_says_more_the_broken_connection_is_told(monkeypatch):

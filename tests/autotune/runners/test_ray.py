@@ -1,5 +1,6 @@
 """The Ray runner on one local cluster, shared by the tests of this module."""
 
+import ast
 import os
 import signal
 import time
@@ -12,6 +13,8 @@ from autotune.testing.runners import ProcessEvaluator, RunnerContract, ScriptedE
 from autotune.trials import FailureKind
 
 ray_runner = pytest.importorskip("autotune.runners.ray_runner")
+ray_host = pytest.importorskip("autotune.runners.ray_host")
+ray_slots = pytest.importorskip("autotune.runners.ray_slots")
 pytestmark = pytest.mark.ray
 
 NOTE_PIDS = "import os, pathlib, time; pathlib.Path('pids').write_text(f'{os.getpid()} {os.getppid()}')\n"
@@ -53,36 +56,72 @@ def wait_until(condition, timeout_s):
 
 @pytest.fixture
 def sleeping(tmp_path):
-    """A runner with one trial of two sleeping ranks under way; the ranks of later trials end at once."""
-    source = NOTE_PIDS + "time.sleep(120 if pathlib.Path.cwd().parent.name == '0' else 0)"
+    """A runner with one trial of two sleeping ranks under way; where it is measured again, the ranks end at once."""
+    source = NOTE_PIDS + "again = pathlib.Path('again').exists()\npathlib.Path('again').touch()\n"
+    source += "time.sleep(0 if again or pathlib.Path.cwd().parent.name != '0' else 120)"
     runner = ray_runner.RayRunner(ProcessEvaluator(ranks=2, source=source, directory=str(tmp_path)))
-    runner.open([], print)
+    told = []
+    runner.open([], told.append)
+    runner.told = told
     runner.submit(request(0))
     yield runner
     runner.close(cancel=True)
 
 
-def test_a_killed_actor_ends_its_trial_and_the_next_one_has_a_new_actor(sleeping, tmp_path):
-    (_, _), (rank, actor) = processes(tmp_path, 0)
+def test_a_trial_whose_actor_is_killed_is_measured_again_on_another(sleeping, tmp_path):
+    (other, _), (rank, actor) = processes(tmp_path, 0)
+    wait_until((tmp_path / "0" / "rank1" / "again").exists, 10)
+    wait_until((tmp_path / "0" / "rank0" / "again").exists, 10)
     actor.kill()
-    failure = sleeping.collect(20.0).outcome.failure
-    assert (failure.kind, failure.rank, failure.exit_code) == (FailureKind.CRASH, 1, None)
-    assert "the host of rank 1 is lost" in failure.log_tail[-1]
-    wait_until(lambda: not rank.is_running(), 10)
+    finished = sleeping.collect(60.0)
+    assert finished.request.number == 0
+    (remark,) = finished.outcome.measurement.remarks
+    assert remark == "measured anew after its host was lost (rank 1 died)"
+    assert "trial 0: rank 1 died; it is measured again" in sleeping.told
+    assert not rank.is_running()
+    assert not other.is_running()
+    assert pids(tmp_path, 0)[1][1] != actor.pid
+    assert sleeping.collect(0.0) is None
     sleeping.submit(request(1))
-    assert sleeping.collect(30.0).outcome.measurement
-    assert pids(tmp_path, 1)[1][1] != actor.pid
+    assert sleeping.collect(30.0).outcome.measurement.remarks == ()
 
 
 def test_an_actor_that_does_not_answer_is_lost(sleeping, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_runner, "CALL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(ray_host, "CALL_TIMEOUT_S", 1.0)
     (rank, actor), _ = processes(tmp_path, 0)
+    wait_until((tmp_path / "0" / "rank0" / "again").exists, 10)
     actor.send_signal(signal.SIGSTOP)
-    failure = sleeping.collect(20.0).outcome.failure
-    assert (failure.rank, failure.exit_code) == (0, None)
+    assert sleeping.collect(60.0).outcome.measurement.remarks
     wait_until(lambda: not rank.is_running(), 20)
-    sleeping.submit(request(1))
-    assert sleeping.collect(30.0).outcome.measurement
+
+
+@pytest.mark.slow
+def test_a_trial_whose_host_is_lost_again_and_again_is_a_crash_with_the_whole_story(tmp_path):
+    runner = ray_runner.RayRunner(
+        ProcessEvaluator(ranks=1, source="import os\nos.kill(os.getppid(), 9)", directory=str(tmp_path))
+    )
+    told = []
+    runner.open([], told.append)
+    try:
+        runner.submit(request(0))
+        failure = runner.collect(120.0).outcome.failure
+        assert (failure.kind, failure.host_lost) == (FailureKind.CRASH, True)
+        assert failure.reason.startswith("its host was lost each of 3 times that it ran, so this configuration may")
+        assert failure.reason.count("rank 0 died") == 3
+        assert sum("it is measured again" in line for line in told) == 2
+        assert runner.collect(0.5) is None
+    finally:
+        runner.close(cancel=True)
+
+
+def test_a_loss_while_the_runner_closes_is_a_cancellation(sleeping, tmp_path):
+    _, (_, actor) = processes(tmp_path, 0)
+    wait_until((tmp_path / "0" / "rank1" / "again").exists, 10)
+    actor.kill()
+    wait_until(lambda: all(slot.request is None for slot in sleeping._slots), 20)
+    sleeping.close(cancel=True)
+    assert sleeping.collect(0.0).outcome.failure.kind is FailureKind.CANCELLED
+    assert sleeping.collect(0.0) is None
 
 
 def test_an_actor_that_died_between_trials_is_replaced(tmp_path):
@@ -94,9 +133,72 @@ def test_an_actor_that_died_between_trials_is_replaced(tmp_path):
         for _, actor in pids(tmp_path, 0):
             os.kill(actor, signal.SIGKILL)
         runner.submit(request(1))
+        assert runner.collect(60.0).outcome.measurement
+    finally:
+        runner.close(cancel=True)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_slots_on_one_node_have_processors_of_their_own(tmp_path):
+    source = (
+        "import os, pathlib, time\n"
+        "seen = (sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])\n"
+        "pathlib.Path('seen').write_text(repr(seen))\n"
+        "while not (pathlib.Path.cwd().parents[1] / 'go').exists(): time.sleep(0.05)\n"
+    )
+    runner = ray_runner.RayRunner(ProcessEvaluator(ranks=1, source=source, directory=str(tmp_path)), slots=2)
+    told = []
+    runner.open([], told.append)
+    try:
+        assert told[-1] == "2 trials at once, as slots says, each rank on processors of its own"
+        seen = [tmp_path / str(number) / "rank0" / "seen" for number in range(2)]
+        for number in range(2):
+            runner.submit(request(number))
+        wait_until(lambda: all(path.exists() and path.read_text() for path in seen), 30)
+        first, second = (ast.literal_eval(path.read_text()) for path in seen)
+        (tmp_path / "go").touch()
+        assert all(runner.collect(30.0).outcome.measurement for _ in range(2))
+    finally:
+        runner.close(cancel=True)
+    assert len(first[0]) == len(second[0]) == 1
+    assert first[0] != second[0]
+    assert (first[1], second[1]) == ("1", "1")
+
+
+def test_without_slots_said_one_machine_runs_one_trial_with_all_its_processors(tmp_path):
+    source = "import os, pathlib\npathlib.Path('seen').write_text(repr(sorted(os.sched_getaffinity(0))))"
+    evaluator = ProcessEvaluator(ranks=1, source=source, directory=str(tmp_path))
+    runner = ray_runner.RayRunner(evaluator, environment={})
+    runner.open([], print)
+    try:
+        assert runner.slots == 1
+        runner.submit(request(0))
         assert runner.collect(30.0).outcome.measurement
     finally:
         runner.close(cancel=True)
+    assert ast.literal_eval((tmp_path / "0" / "rank0" / "seen").read_text()) == sorted(os.sched_getaffinity(0))
+
+
+def test_a_ray_that_can_not_choose_nodes_runs_one_trial_and_refuses_labels(monkeypatch):
+    monkeypatch.setattr(ray_slots, "SELECTS_NODES", False)
+    with pytest.raises(ResourceError, match=r"got {'zone': 'b'}; Ray .* can't place trials by label"):
+        ray_runner.RayRunner(ScriptedEvaluator(ranks=1), labels={"zone": "b"})
+    runner = ray_runner.RayRunner(ScriptedEvaluator(ranks=1))
+    told = []
+    runner.open([], told.append)
+    try:
+        assert runner.slots == 1
+        assert "can't keep trials on nodes of their own" in told[-1]
+        runner.submit(request(0))
+        assert runner.collect(30.0).outcome.measurement
+    finally:
+        runner.close(cancel=True)
+
+
+def test_code_and_environment_can_not_be_sent_any_more(tmp_path):
+    runner = ray_runner.RayRunner(ScriptedEvaluator(ranks=1), environment={"A": "b"})
+    with pytest.raises(ResourceError, match=r"is connected to .* already, so code and environment can't be sent"):
+        runner.open([], print)
 
 
 def test_a_killed_rank_has_its_exit_code(sleeping, tmp_path):
@@ -131,7 +233,7 @@ def test_what_others_hold_is_refused_after_a_while(session, monkeypatch):
     all_cpus = session.cluster().cpu_count
     holder = ray_runner.RayRunner(ScriptedEvaluator(ranks=1), cpus_per_rank=all_cpus)
     holder.open([], print)
-    monkeypatch.setattr(ray_runner, "PLACEMENT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(ray_slots, "PLACEMENT_TIMEOUT_S", 1.0)
     late = ray_runner.RayRunner(ScriptedEvaluator(ranks=1))
     try:
         with pytest.raises(ResourceError, match=r"after 1 s 0 of 1 group.* with 0 CPU and 0 GPU left free"):

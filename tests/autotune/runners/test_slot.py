@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from autotune.errors import ResourceError
+from autotune.errors import HostLostError, ResourceError
 from autotune.evaluators.protocol import RankReport
 from autotune.runners import InlineRunner
 from autotune.runners.attempt import ignore_stage
@@ -50,6 +50,22 @@ def test_hosts_are_stopped_after_a_crash_even_if_one_cannot_be():
     pool.add(hosts)
     pool.submit(request(0, Behaviour.RAISE))
     assert pool.collect(10.0).outcome.failure.kind is FailureKind.CRASH
+    assert [host.stops for host in hosts] == [1, 1]
+
+
+def test_a_host_that_is_lost_before_the_trial_begins_is_told_as_such():
+    class LostHost(Host):
+        def reserve_address(self):
+            raise HostLostError("the host of rank 0 is lost: the node 10.0.0.2 died")
+
+    hosts = [LostHost(), Host()]
+    pool = SlotPool(ScriptedEvaluator(ranks=2), on_stage=ignore_stage)
+    pool.add(hosts)
+    pool.submit(request(0, Behaviour.MEASURE))
+    failure = pool.collect(10.0).outcome.failure
+    assert (failure.kind, failure.host_lost) == (FailureKind.CRASH, True)
+    assert failure.reason == "the host of rank 0 is lost: the node 10.0.0.2 died"
+    assert failure.log_tail == ()
     assert [host.stops for host in hosts] == [1, 1]
 
 
