@@ -1,11 +1,12 @@
 """Finals: a study's leaders run again in turns with the user's configuration, until one wins or a tie is declared.
 
 The highest of many noisy figures is flattered by luck, so the search alone names no winner. Finalists run in rounds,
-forth in one and back in the next (ABBA), so that a drift of the machine's speed cancels out of their ratios. From a
-given round on the worse half drops out after each, unless it can't be told from the leader, and the runs that this
-spares go to the others: successive halving (Z. Karnin, T. Koren, O. Somekh, "Almost Optimal Exploration in Multi-Armed
-Bandits", ICML 2013, section 3; K. Jamieson, A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization", AISTATS 2016, section 2), with a test in the place of a fixed schedule.
+forth in one and back in the next (ABBA), so that a drift of the machine's speed cancels out of their ratios. Who was
+far behind in the search and is so again drops out at once; from a given round on the worse half drops out after each,
+unless it can't be told from the leader. The runs that this spares go to the others: successive halving (Z. Karnin, T.
+Koren, O. Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013, section 3; K. Jamieson, A. Talwalkar,
+"Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016, section 2), with a test in the
+place of a fixed schedule.
 
 The record holds what was run and nothing that was concluded: the standing is judged from it anew each time, so that
 finals go on after a stop where they were.
@@ -51,6 +52,8 @@ class Entrant:
     number: int
     changes: int
     """Settings in which it differs from the user's configuration."""
+    score: float
+    """R in the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,9 @@ class Record:
     executed_trials: int
     """Of the study when the finals began: with more of them, these finals are history."""
     rules: Rules
+    reach: float
+    """How many times the R of another that is as good one run may have, by noise: who is further behind in the search
+    and in the runs so far is out, whatever the round."""
     runs: tuple[Run, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -94,6 +100,7 @@ class Record:
             reference_is_baseline=data["reference_is_baseline"],
             executed_trials=data["executed_trials"],
             rules=Rules(**data["rules"]),
+            reach=data["reach"],
             runs=tuple(Run(**{**run, "result": Remeasured(**run["result"])}) for run in data["runs"]),
         )
 
@@ -170,24 +177,20 @@ class Finals:
         return tuple(finalist.number for finalist in self.finalists if finalist.place in places)
 
 
-def leaders(
-    trials: Sequence[Trial], *, reference: Trial, rules: Rules, reach: float, champion: Trial | None = None
-) -> list[Trial]:
-    """Return the trials, but for the reference, that may be the best by their scores, the highest first.
+def leaders(trials: Sequence[Trial], *, reference: Trial, rules: Rules, champion: Trial | None = None) -> list[Trial]:
+    """Return the trials, but for the reference, with the highest scores, the highest first.
 
     Args:
         trials: completed, of one study, the reference among them.
         reference: runs in every round without this.
         rules: of the finals; fewer take part than they allow where the runs don't suffice for the rounds of all.
-        reach: ratio of the best score to another one that noise alone explains.
         champion: winner of earlier finals, which takes part whatever its score.
     """
     places = min(rules.candidates, rules.runs // rules.rounds - 1)
     ranked = sorted(trials, key=lambda trial: (-(trial.score or 0.0), trial.number))
-    least = (ranked[0].score or 0.0) / reach
-    near = [trial for trial in ranked if (trial.score or 0.0) >= least and trial.number != reference.number][:places]
-    is_missed = champion is not None and champion.number not in {reference.number, *(trial.number for trial in near)}
-    return [*near[: places - 1], champion] if champion is not None and is_missed and places > 0 else near
+    first = [trial for trial in ranked if trial.number != reference.number][:places]
+    is_missed = champion is not None and champion.number not in {reference.number, *(trial.number for trial in first)}
+    return [*first[: places - 1], champion] if champion is not None and is_missed and places > 0 else first
 
 
 def hold(
@@ -265,18 +268,18 @@ class _Bout:
                     self._leave(number, number_of_round, failure=result.failure)
             used += len(order)
             self._rounds += self._reference(number_of_round) is not None
-            self._halve(number_of_round)
+            self._drop(number_of_round)
             number_of_round += 1
         return self._end(last_round=number_of_round - 1)
 
-    def _halve(self, number_of_round: int) -> None:
-        """Let the worse half of the entrants go, but for those that can't be told from the leader."""
-        if self._rounds < self._record.rules.rounds:
-            return
+    def _drop(self, number_of_round: int) -> None:
+        """Let go who is far behind, and later the worse half, but for those that can't be told from the leader."""
+        far = [number for number in self._remaining if self._is_far_behind(number)]
         ranked = sorted(self._remaining, key=self._mean, reverse=True)
-        for number in ranked[len(ranked) - len(ranked) // 2 :]:
-            if self._is_behind(number):
-                self._leave(number, number_of_round)
+        if self._rounds >= self._record.rules.rounds:
+            far += [number for number in ranked[len(ranked) - len(ranked) // 2 :] if self._is_behind(number)]
+        for number in dict.fromkeys(far):
+            self._leave(number, number_of_round)
 
     def _end(self, *, last_round: int) -> Finals:
         reference, rules = self._record.reference.number, self._record.rules
@@ -346,6 +349,12 @@ class _Bout:
         nearest = 1 / (1 + self._record.rules.noise_floor)
         others = [n for n in (*self._remaining, self._record.reference.number) if n != self._leader]
         return all(self._is_behind(number) or (self._of_leader(number).low or 0.0) > nearest for number in others)
+
+    def _is_far_behind(self, number: int) -> bool:
+        """Whether it is further behind than one run explains: in the search, and in the runs so far."""
+        ratio, in_search = self._of_leader(number).value, self._entrants[number].score
+        leaders = self._entrants[self._leader].score
+        return ratio is not None and ratio * self._record.reach < 1 and in_search * self._record.reach < leaders
 
     def _is_behind(self, number: int) -> bool:
         """Whether the interval of its R over the leader's is below 1, and the difference above the noise floor."""

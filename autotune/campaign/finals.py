@@ -8,7 +8,7 @@ from typing import Protocol
 from autotune.campaign.plan import has_noise, runs_warm
 from autotune.campaign.studies import campaign_of, recorded_hardware, summary
 from autotune.cold_checks import CUDA_TOLERANCE, ColdCheckWatch
-from autotune.drift import BaselineWatch, Reading
+from autotune.drift import BaselineWatch, Reading, widest_ratio
 from autotune.finals import Entrant, Finals, Record, hold
 from autotune.report import agreement, finalists, steadiness
 from autotune.report.changes import change_count
@@ -106,7 +106,7 @@ def hold_finals(stored: StoredStudy, study: Study, listener: RemeasuringListener
 def _drawn_up(state: StudySummary) -> Record | None:
     """Return new finals; None where there is nothing to decide."""
     found = state.leaders
-    if not found or state.reference is None:
+    if not found or state.reference is None or state.reference.measurement is None:
         return None
     return Record(
         entrants=tuple(_entrant(trial, state) for trial in found),
@@ -114,9 +114,14 @@ def _drawn_up(state: StudySummary) -> Record | None:
         reference_is_baseline=state.reference.is_baseline,
         executed_trials=state.executed_count,
         rules=state.rules,
+        reach=widest_ratio(
+            state.readings,
+            samples_per_second=state.reference.measurement.samples_per_second,
+            noise_floor=state.rules.noise_floor,
+        ),
     )
 
 
 def _entrant(trial: Trial, state: StudySummary) -> Entrant:
     start = state.baseline or trial
-    return Entrant(number=trial.number, changes=change_count(start, trial, state.space))
+    return Entrant(number=trial.number, changes=change_count(start, trial, state.space), score=trial.score or 0.0)

@@ -137,9 +137,10 @@ class FinalsSection(_Section):
     """How the leaders of the search are run again before a winner is named; see `autotune.finals`."""
 
     candidates: int = Field(default=4, ge=0)
-    """Leaders that are run again, of those that noise may have put behind the best; 0 switches finals off."""
+    """Leaders of the search that are run again; 0 switches finals off."""
     rounds: int = Field(default=3, ge=LEAST_REPEATS)
-    """Runs of each, in turns with your configuration, before the slower ones drop out."""
+    """Runs of each, in turns with your configuration, before the slower ones drop out; those that are far behind in
+    the search and again in their first run don't get more."""
     runs: int = Field(default=20, ge=1)
     """At most, your configuration's among them. They are no trials, and don't count against `trials`."""
 

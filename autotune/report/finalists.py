@@ -56,12 +56,13 @@ def notes(summary: StudySummary) -> list[str]:
 def rule(finals: Finals) -> str:
     """Return what a tie is, and who is taken then."""
     level, floor = units.percent(LEVEL), units.percent(finals.record.rules.noise_floor)
+    far = units.times(finals.record.reach)
     return (
-        f"Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Two "
-        f"are tied where the {level} interval of their ratio includes 1, or they differ by less than {floor}, "
-        f"the noise floor. Where your configuration is tied with the leader, it stays. Else the one that changes the "
-        f"fewest of your settings is taken of those tied and less than {floor} behind the leader, then the one with "
-        f"the higher R."
+        "Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Who "
+        f"was behind by {far} or more in the search and again has no further runs. Two are tied where the {level} "
+        f"interval of their ratio includes 1, or they differ by less than {floor}, the noise floor. Where your "
+        "configuration is tied with the leader, it stays. Else the one that changes the fewest of your settings is "
+        f"taken of those tied and less than {floor} behind the leader, then the one with the higher R."
     )
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.cold_checks import ColdCheck
-from autotune.drift import Reading, widest_ratio
+from autotune.drift import Reading
 from autotune.finals import Finals, Record, Rules, judge, leaders
 from autotune.hardware import Hardware
 from autotune.objective import Objective
@@ -97,18 +97,13 @@ class StudySummary:
     @property
     def leaders(self) -> list[Trial]:
         """The trials, but for the reference, that finals are held among."""
-        if self.reference is None or self.reference.measurement is None or self.reference.score is None:
+        if self.reference is None or self.reference.score is None:
             return []
         champion = None
         if self.past_finals:
             winner = judge(self.past_finals[-1], self.objective).winner
             champion = next((trial for trial in self.completed if trial.number == winner), None)
-        reach = widest_ratio(
-            self.readings,
-            samples_per_second=self.reference.measurement.samples_per_second,
-            noise_floor=self.rules.noise_floor,
-        )
-        return leaders(self.completed, reference=self.reference, rules=self.rules, reach=reach, champion=champion)
+        return leaders(self.completed, reference=self.reference, rules=self.rules, champion=champion)
 
     @cached_property
     def executed_count(self) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
+from autotune.drift import noise_ratio
 from autotune.finals import Entrant, Finals, Record, hold
 from autotune.report import StudySummary, changed, finalists, headline, tables
 from autotune.report.changes import change_count
@@ -98,14 +99,15 @@ def against_each_other(stored: StoredStudy, summary: StudySummary, one: Trial, o
     start = summary.baseline or reference
     record = Record(
         entrants=tuple(
-            Entrant(number=trial.number, changes=change_count(start, trial, summary.space))
+            Entrant(number=trial.number, changes=change_count(start, trial, summary.space), score=1.0)
             for trial in (one, guest)
             if trial.number != reference.number
         ),
-        reference=Entrant(number=reference.number, changes=0),
+        reference=Entrant(number=reference.number, changes=0, score=1.0),
         reference_is_baseline=reference.is_baseline,
         executed_trials=summary.executed_count,
         rules=summary.rules,
+        reach=noise_ratio(summary.rules.noise_floor),
     )
     trials = {trial.number: trial for trial in (reference, one, guest)}
     with campaigns.study(stored) as study:

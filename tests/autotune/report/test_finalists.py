@@ -22,11 +22,12 @@ def held(summary):
     def hold(*speeds, executed=None, runs=None):
         numbers = [trial.number for trial in sorted(summary.completed, key=lambda t: -t.score)[:3]]
         record = Record(
-            entrants=tuple(Entrant(number=number, changes=3 + at) for at, number in enumerate(numbers)),
-            reference=Entrant(number=0, changes=0),
+            entrants=tuple(Entrant(number=number, changes=3 + at, score=2.0) for at, number in enumerate(numbers)),
+            reference=Entrant(number=0, changes=0, score=1.0),
             reference_is_baseline=True,
             executed_trials=executed or summary.executed_count,
             rules=replace(summary.rules, candidates=3),
+            reach=1.1,
         )
         figures = dict(zip((0, *numbers), (1.0, *speeds), strict=True))
         standing = judge(record, summary.objective)
