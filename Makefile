@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 
-.PHONY: help setup quickstart test test-all coverage lint check bench scripts failures clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller scripts failures clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -48,6 +48,9 @@ bench: $(READY)  ## Measure: CLI start, controller overhead, where the time of a
 	$(BIN)/python tests/benchmarks/command_line.py
 	$(BIN)/python tests/benchmarks/controller.py
 	$(BIN)/python tests/benchmarks/trial.py
+
+bench-controller: $(READY)  ## Measure how the controller, the storage and the listings scale (TRIALS=100000: for long)
+	$(BIN)/python tests/benchmarks/scale.py --trials $(or $(TRIALS),10000)
 
 scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
 	$(BIN)/python tests/benchmarks/scripts.py

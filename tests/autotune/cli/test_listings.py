@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -121,3 +122,12 @@ def test_a_missing_storage_is_not_made(cli, finished):
     assert answer.code == ExitCode.WRONG_INPUT
     assert "there is no file autotune.db here" in answer.err
     assert not (finished / "autotune.db").exists()
+
+
+def test_a_long_table_shows_the_last_trials_and_says_where_all_are(finished, cli, monkeypatch):
+    monkeypatch.setattr("autotune.cli.listings._LAST_TRIALS", 5)
+    lines = cli("trials", "sim").out.splitlines()
+    assert lines[-1] == "7 earlier trials left out; all of them: autotune trials sim --format csv"
+    numbers = [found[1] for line in lines if (found := re.match(r" *(\d+)  [A-Z]+", line))]
+    assert numbers == ["7", "8", "9", "10", "11"]
+    assert len(cli("trials", "sim", "--format", "csv").out.splitlines()) == 1 + 12

@@ -117,7 +117,6 @@ class TestLogs:
         number = stored.start_trial(request, space, is_baseline=False)
         failure = Failure(kind=FailureKind.CRASH, reason="it broke", rank=1, exit_code=1, log_tail=("one", "two"))
         outcome = Outcome(failure=failure, logs={"rank0": str(folder / "0.log"), "rank1": str(folder / "1.log")})
-        stored.record_outcome(number, outcome)
         stored.finish_trial(number, outcome, None)
         stored.start_trial(request, space, is_baseline=False)
         storage.close()

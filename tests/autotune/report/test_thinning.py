@@ -27,7 +27,7 @@ def many(summary):
             later = timedelta(seconds=10 * copy)
             changed = replace(changed, started_at=trial.started_at + later, finished_at=trial.finished_at + later)
             if trial.failure is not None:
-                failure = replace(trial.failure, reason=f"{trial.failure.reason}, {number % 90}")
+                failure = replace(trial.failure, reason=f"{trial.failure.reason}, {number % 400}")
                 changed = replace(changed, outcome=replace(trial.outcome, failure=failure))
             elif copy and trial.score is not None:
                 changed = replace(changed, score=trial.score * (1 + copy / 1000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import optuna
 import pytest
@@ -16,55 +17,55 @@ from autotune.storage.opening import _newest_revision
 from autotune.study import Silence
 from tests.autotune.storage.conftest import made, run
 
-TRIALS, WINDOW = 240, 40
-GROWTH = 1.15
-"""Allowed between the first and the last window; work in proportion to the trials would be 6 there."""
+EARLY, LATE = (40, 80), (540, 580)
+"""Windows of trials in which work is counted: after the first and before the last of each."""
+GROWTH = 1.05
+"""Allowed from the one to the other; a call for each earlier trial would be 1.1."""
 
 
 class Work(Silence):
-    """Counts, by windows of trials, what a study does."""
+    """Counts what a study does in its windows."""
 
     def __init__(self, storage):
-        self.statements, self.steps, self.calls = 0, 0, 0
-        self.windows = []
-        self._done = 0
+        self.counts = {}
+        self._window, self._done = None, 0
         engine = storage._database._engine
-        sqlalchemy.event.listen(engine, "before_cursor_execute", self._stated)
+        sqlalchemy.event.listen(engine, "before_cursor_execute", lambda *_: self._count("statements"))
         sqlalchemy.event.listen(engine, "connect", self._watch)
         engine.dispose()
 
     def trial_finished(self, trial):
         self._done += 1
-        if self._done % WINDOW == 0:
-            self.windows.append((self.statements, self.steps, self.calls))
-            self.statements, self.steps, self.calls = 0, 0, 0
+        for window in (EARLY, LATE):
+            if self._done == window[0]:
+                self._window = window
+                self.counts[window] = Counter()
+                sys.setprofile(self._called)
+            elif self._done == window[1]:
+                sys.setprofile(None)
+                self._window = None
 
-    def called(self, frame, event, argument):
-        self.calls += event in ("call", "c_call")
-
-    def _stated(self, *arguments):
-        self.statements += 1
+    def _called(self, frame, event, argument):
+        if event in ("call", "c_call"):
+            self._count("calls")
 
     def _watch(self, connection, record):
-        connection.set_progress_handler(self._stepped, 10)
+        connection.set_progress_handler(lambda: self._count("steps"), 10)
 
-    def _stepped(self):
-        self.steps += 1
+    def _count(self, what):
+        if self._window is not None:
+            self.counts[self._window][what] += 1
 
 
 def test_no_trial_costs_more_than_those_before_it(tmp_path, monkeypatch):
     monkeypatch.setattr("autotune.study._HEARTBEAT_S", 1e9)  # it counts time, not trials
     storage = storages.connect(f"sqlite:///{tmp_path}/s.db")
     stored, work = made(storage), Work(storage)
-    sys.setprofile(work.called)
-    try:
-        run(stored, trials=TRIALS, listener=work)
-    finally:
-        sys.setprofile(None)
-    _, first, *_, last = work.windows  # what is done once is in the one before the first
-    for name, before, after in zip(("statements", "steps", "calls"), first, last, strict=True):
-        assert 0 < after <= GROWTH * before, f"{name}: {work.windows}"
-    assert last[0] / WINDOW <= 14, "statements per trial"
+    run(stored, trials=LATE[1], listener=work)
+    early, late = work.counts[EARLY], work.counts[LATE]
+    for what in ("statements", "steps", "calls"):
+        assert 0 < late[what] <= GROWTH * early[what], f"{what}: {early}, {late}"
+    assert late["statements"] <= 12 * (LATE[1] - LATE[0])
     storage.close()
 
 
