@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-trials soak twice scripts failures pruning clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -59,6 +59,9 @@ twice: $(READY)  ## Run the quickstart's campaign twice: do both name one winner
 soak: $(READY)  ## Run 100 real trials under random faults, then 1,000 simulated ones, and count what came of them
 	$(BIN)/python tests/benchmarks/soak.py
 	$(BIN)/python tests/benchmarks/soak.py --simulated --trials 1000 --every 1
+
+bench-controller: $(READY)  ## Measure how the controller, the storage and the listings scale (TRIALS=100000: for long)
+	$(BIN)/python tests/benchmarks/scale.py --trials $(or $(TRIALS),10000)
 
 scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
 	$(BIN)/python tests/benchmarks/scripts.py

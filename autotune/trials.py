@@ -325,6 +325,8 @@ def _names(cls: type) -> frozenset[str]:
 
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
     names = _names(cls)
+    if names.issuperset(data):
+        return dict(data)
     return {name: value for name, value in data.items() if name in names}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from autotune.report import units
 from autotune.report.charts import BEST, START, Figure, described, layout, short_name
 from autotune.report.summary import StudySummary
+from autotune.report.thinning import LINES, spread
 from autotune.space import Dimension
 from autotune.trials import Trial, Value
 
@@ -23,6 +24,8 @@ _LABEL_WIDTH = 13
 def parallel_coordinates(summary: StudySummary) -> Figure | None:
     """Return a line for each completed trial over the dimensions and R, coloured by R; best and start stand out."""
     trials = sorted((t for t in summary.completed if t.point), key=lambda trial: trial.score or 0.0)
+    shown = {trial.number for trial in (*spread(trials, LINES), summary.baseline) if trial is not None}
+    trials = [trial for trial in trials if trial.number in shown]
     if len(trials) < 2:
         return None
     axes = [axis for axis in (_Axis.of(dimension, trials) for dimension in summary.space.dimensions) if axis]

@@ -13,6 +13,8 @@ from autotune.trials import Trial
 
 DRAWN_TRIALS = 1_000
 """Completed trials in a chart, and as many failed ones, beside those that stand out."""
+LINES = 300
+"""Trials in the chart of parallel coordinates, each of which crosses all of it."""
 LISTED_TRIALS = 500
 """Trials in a table, beside those that stand out."""
 LISTED_REASONS = 50

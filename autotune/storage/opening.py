@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +62,8 @@ def connect(url: str, *, mounts: Sequence[Mount] | None = None) -> Storage:
         with _one_at_a_time(file):
             if file is not None and not file.exists():
                 _make_whole(parsed, file, write_ahead=is_local)
-            rdb = _opened(url, write_ahead=None if file is None else is_local)
-        return Storage(Database(rdb.engine, url))
+            engine = _opened(url, write_ahead=None if file is None else is_local)
+        return Storage(Database(engine, url))
     except ImportError as error:
         raise StorageError(
             f"storage: no driver for {shown(url)} is installed ({error}); for PostgreSQL: "
@@ -83,14 +85,53 @@ def connect(url: str, *, mounts: Sequence[Mount] | None = None) -> Storage:
         ) from error
 
 
-def _opened(url: str, *, write_ahead: bool | None) -> RDBStorage:
-    """Open Optuna's storage, and see that its tables are Optuna's.
+def _opened(url: str, *, write_ahead: bool | None) -> sqlalchemy.Engine:
+    """Open a database whose tables are Optuna's, made now where they are missing.
 
     Args:
         url: of the database.
         write_ahead: whether SQLite's write-ahead mode is used; None where it is no SQLite file.
     """
     arguments = _connect_arguments(sqlalchemy.engine.make_url(url), is_file=write_ahead is not None)
+    engine = _current(url, arguments) or _made(url, arguments)
+    if write_ahead is not None:
+        sqlalchemy.event.listen(engine, "connect", _write_ahead if write_ahead else _roll_back)
+        engine.dispose()
+    with engine.connect() as connection:
+        for table in tables.USED:  # a foreign table of the same name lacks its columns
+            connection.execute(sqlalchemy.select(*table.columns).limit(0))
+    return engine
+
+
+def _current(url: str, arguments: dict[str, Any]) -> sqlalchemy.Engine | None:
+    """Open a database that has Optuna's tables in the version of the Optuna that is installed; None for others.
+
+    Optuna's own check loads alembic, for longer than most commands take to read a study.
+    """
+    engine = sqlalchemy.create_engine(url, connect_args=arguments)
+    with engine.connect() as connection:
+        if sqlalchemy.inspect(connection).has_table("alembic_version"):
+            found = connection.scalars(sqlalchemy.text("SELECT version_num FROM alembic_version")).all()
+            if found == [_newest_revision()]:
+                return engine
+    engine.dispose()
+    return None
+
+
+def _newest_revision() -> str | None:
+    """Return the revision that no other one of Optuna's revises, as alembic finds it; None where it isn't clear."""
+    scripts = resources.files("optuna.storages._rdb") / "alembic" / "versions"
+    texts = [script.read_text() for script in scripts.iterdir() if script.name.endswith(".py")]
+    revisions, revised = (
+        {found[1] for text in texts if (found := re.search(rf'^{name} = "(.+)"$', text, re.MULTILINE))}
+        for name in ("revision", "down_revision")
+    )
+    newest = revisions - revised
+    return newest.pop() if len(newest) == 1 else None
+
+
+def _made(url: str, arguments: dict[str, Any]) -> sqlalchemy.Engine:
+    """Let Optuna make its tables where they are missing, and refuse those of a version that it can't use."""
     for attempt in range(_ATTEMPTS):
         try:
             rdb = RDBStorage(url, engine_kwargs={"connect_args": arguments})
@@ -102,13 +143,7 @@ def _opened(url: str, *, write_ahead: bool | None) -> RDBStorage:
                 raise
             time.sleep(_AGAIN_S)
     rdb.remove_session()
-    if write_ahead is not None:
-        sqlalchemy.event.listen(rdb.engine, "connect", _write_ahead if write_ahead else _roll_back)
-        rdb.engine.dispose()
-    with rdb.engine.connect() as connection:
-        for table in tables.USED:  # a foreign table of the same name lacks its columns
-            connection.execute(sqlalchemy.select(*table.columns).limit(0))
-    return rdb
+    return rdb.engine
 
 
 def _connect_arguments(url: sqlalchemy.engine.URL, *, is_file: bool) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -243,12 +245,18 @@ class StoredStudy:
         rows = tables.trials(connection, self._study_id)
         unknown = [row for row in rows if row.number not in self._finished]
         running: dict[int, Trial] = {}
-        for begin in range(0, len(unknown), _BATCH):
-            batch = unknown[begin : begin + _BATCH]
-            first, last = batch[0].trial_id, batch[-1].trial_id
-            found = tables.attributes_of_trials(connection, self._study_id, keys=records.READ, since=first, until=last)
-            for trial in records.trials_of(batch, found):
-                (running if trial.state is TrialState.RUNNING else self._finished)[trial.number] = trial
+        with _no_collection() if len(unknown) > _BATCH else nullcontext():
+            for begin in range(0, len(unknown), _BATCH):
+                batch = unknown[begin : begin + _BATCH]
+                attributes = tables.attributes_of_trials(
+                    connection,
+                    self._study_id,
+                    keys=records.READ,
+                    since=batch[0].trial_id,
+                    until=batch[-1].trial_id,
+                )
+                for trial in records.trials_of(batch, attributes):
+                    (running if trial.state is TrialState.RUNNING else self._finished)[trial.number] = trial
         trials = (self._finished.get(row.number) or running.get(row.number) for row in rows)
         return [trial for trial in trials if trial is not None]
 
@@ -267,6 +275,19 @@ class StoredStudy:
         if found is None:
             raise StudyError(f"study {self.name!r} has no trial {number}")
         return found
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector from walking again and again over what is read, then or later: none is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def _now() -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -146,3 +147,12 @@ def test_a_pruned_trial_is_shown_with_its_reason_and_its_figures_so_far(cli, fol
     answer = cli("export", name, "--trial", str(number))
     assert answer.code != ExitCode.OK
     assert "it was pruned: clearly dominated" in answer.err
+
+
+def test_a_long_table_shows_the_last_trials_and_says_where_all_are(finished, cli, monkeypatch):
+    monkeypatch.setattr("autotune.cli.listings._LAST_TRIALS", 5)
+    lines = cli("trials", "sim").out.splitlines()
+    assert lines[-1] == "7 earlier trials left out; all of them: autotune trials sim --format csv"
+    numbers = [found[1] for line in lines if (found := re.match(r" *(\d+)  [A-Z]+", line))]
+    assert numbers == ["7", "8", "9", "10", "11"]
+    assert len(cli("trials", "sim", "--format", "csv").out.splitlines()) == 1 + 12

@@ -118,7 +118,6 @@ class TestLogs:
         failure = Failure(kind=FailureKind.CRASH, reason="it broke", rank=1, exit_code=1, log_tail=("one", "two"))
         logs = {"rank0": str(folder / "0.log"), "rank1": str(folder / "1.log")}
         outcome = Outcome(failure=failure, logs=logs, nodes={"rank0": "10.0.0.1", "rank1": "10.0.0.2"})
-        stored.record_outcome(number, outcome)
         stored.finish_trial(number, outcome, None)
         stored.start_trial(request, space, is_baseline=False)
         storage.close()
