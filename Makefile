@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
+WORKERS ?= auto
 
 .PHONY: help setup quickstart test test-all coverage lint check bench bench-trials twice scripts failures pruning clean
 
@@ -25,10 +26,12 @@ quickstart: $(READY)  ## Tune a small model by real trials: baseline against bes
 	$(BIN)/autotune report $(STUDY) --storage sqlite:///$(OUTPUT)/autotune.db -o $(OUTPUT)/$(STUDY)/report.html
 
 test: $(READY)  ## Run the tests, those with real DeepSpeed trials and Ray among them
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not real and not ray" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not slow and (real or ray)"
 
 test-all: $(READY)  ## Run every test, those too that take long
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not real and not ray" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "real or ray"
 
 coverage: $(READY)  ## Run every test, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered

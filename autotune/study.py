@@ -167,12 +167,16 @@ class Study:
         self._open: dict[int, Trial] = {}
         self._heartbeat_at = 0.0
         self._ended_meanwhile: list[Trial] = []
+        self._controller: dict[str, Any] | None = None
         self._begun_with = 0
+        self._has_hope = False
+        self._measured: Trial | None = None
         self._history: list[Trial] = []
         self._by_point: dict[tuple[tuple[str, Value], ...], Trial] = {}
 
     def __enter__(self) -> Self:
         self._take_control()
+        self._stored.hold_on(self._listener.note)
         try:
             self._runner.open(self._configs_to_prepare_for(), self._listener.note)
         except BaseException:
@@ -189,6 +193,7 @@ class Study:
                 if not finished.request.repeat:
                     self._finish(finished)
         finally:
+            self._stored.hold_on(None)
             self._release()
 
     @property
@@ -359,7 +364,7 @@ class Study:
         return first.measurement.convergence_time_s if first and first.measurement else None
 
     def _first_measured(self) -> Trial | None:
-        return next((trial for trial in self._history if trial.measurement is not None), None)
+        return self._measured
 
     def _known(self, point: Point) -> Trial | None:
         return self._by_point.get(_key(point))
@@ -400,7 +405,6 @@ class Study:
 
     def _finish(self, finished: Finished) -> Trial:
         number, outcome = finished.request.number, finished.outcome
-        self._stored.record_outcome(number, outcome)
         trial = self._stored.finish_trial(number, outcome, self._score(outcome))
         del self._open[number]
         self._keep(trial)
@@ -412,6 +416,8 @@ class Study:
             self._history.append(trial)
             if self._pruner is not None:
                 self._pruner.hear(trial)
+            if self._measured is None and trial.measurement is not None:
+                self._measured = trial
             if trial.point:
                 self._by_point[_key(trial.point)] = trial
 
@@ -428,12 +434,15 @@ class Study:
 
     def _broken(self) -> str | None:
         """Say so when what failed has nothing to do with the configurations tried; None while there is hope."""
+        if self._has_hope or self._first_measured() is not None:
+            return None
         failures = [trial.failure for trial in self._history[self._begun_with :] if trial.failure is not None]
-        if len(failures) < _ALIKE_FAILURES or self._first_measured() is not None:
+        if len(failures) < _ALIKE_FAILURES:
             return None
         kinds = {(failure.kind, failure.reason) for failure in failures}
         late = any(failure.stage in (Stage.FIRST_STEP, Stage.RUN, None) for failure in failures)
         if len(kinds) > 1 or late or failures[0].kind is FailureKind.OUT_OF_MEMORY:
+            self._has_hope = True
             return None
         return (
             f"all {len(failures)} trials of this run failed alike before their first step: {failures[0].reason}; "
@@ -447,8 +456,15 @@ class Study:
 
     def _take_control(self) -> None:
         """Become the study's one controller, and end what a dead one left behind."""
-        refuse_if_controlled(self._stored)
-        self._beat()
+        found = refuse_if_controlled(self._stored)
+        self._controller = _this_process()
+        if not self._stored.swap_attribute("controller", old=found, new=self._controller):
+            refuse_if_controlled(self._stored)
+            raise StudyError(
+                f"study {self.name!r} was taken by another process at this moment; "
+                f"see who: autotune status {self.name}{option(self._stored.url)}"
+            )
+        self._heartbeat_at = time.monotonic()
         self._stored.set_attribute("stop_requested", None)
         trials = self._stored.trials()
         for trial in trials:
@@ -459,12 +475,10 @@ class Study:
             if trial.state is TrialState.RUNNING:
                 lost = Failure(kind=FailureKind.CANCELLED, reason="the controller ended before the trial did")
                 outcome = trial.outcome or Outcome(failure=lost)
-                if trial.outcome is None:
-                    self._stored.record_outcome(trial.number, outcome)
                 self._keep(self._stored.finish_trial(trial.number, outcome, self._score(outcome)))
 
     def _release(self) -> None:
-        self._stored.set_attribute("controller", None)
+        self._stored.swap_attribute("controller", old=self._controller, new=None)
 
     def _configs_to_prepare_for(self) -> list[Mapping[str, Any]]:
         """Return configurations that between them need every op the study can meet: one for each level."""
@@ -484,13 +498,18 @@ class Study:
     def _beat(self) -> None:
         """Say now and then that this controller lives, and hear whether a stop was asked for from elsewhere."""
         now = time.monotonic()
-        if now - self._heartbeat_at < _HEARTBEAT_S and self._heartbeat_at:
+        if now - self._heartbeat_at < _HEARTBEAT_S:
             return
-        wishes = int(self._stored.attribute("stop_requested") or 0) if self._heartbeat_at else 0
+        wishes = int(self._stored.attribute("stop_requested") or 0)
         while self._stop.count < wishes:
             self._stop()
         self._heartbeat_at = now
-        self._stored.set_attribute("controller", _this_process())
+        before, self._controller = self._controller, _this_process()
+        if not self._stored.swap_attribute("controller", old=before, new=self._controller):
+            raise StudyError(
+                f"study {self.name!r} is run by another process now, which took this one for dead; "
+                f"see who: autotune status {self.name}{option(self._stored.url)}"
+            )
 
 
 def _key(point: Point) -> tuple[tuple[str, Value], ...]:
@@ -501,18 +520,19 @@ def _was_cancelled(outcome: Outcome) -> bool:
     return outcome.failure is not None and outcome.failure.kind is FailureKind.CANCELLED
 
 
-def refuse_if_controlled(stored: StoredStudy) -> None:
-    """Refuse to touch a study that a live controller runs.
+def refuse_if_controlled(stored: StoredStudy) -> dict[str, Any] | None:
+    """Refuse to touch a study that a live controller runs; return what a dead one left behind.
 
     Raises:
         StudyError: naming the process.
     """
-    controller = stored.attribute("controller")
-    if controller_is_alive(controller):
+    controller: dict[str, Any] | None = stored.attribute("controller")
+    if controller is not None and controller_is_alive(controller):
         raise StudyError(
             f"study {stored.name!r} is being run by process {controller['pid']} on {controller['host']}; "
             f"wait for it, or end it: autotune stop {stored.name}{option(stored.url)}"
         )
+    return controller
 
 
 def controller_is_alive(controller: Mapping[str, Any] | None) -> bool:

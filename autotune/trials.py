@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any, TypeAlias
 
 from autotune.errors import CampaignError
@@ -267,13 +268,14 @@ class Outcome:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
         """Read what `to_json` wrote; keys of a newer version are ignored."""
-        measurement, failure = data.get("measurement"), data.get("failure")
-        return cls(
-            measurement=_measurement(measurement) if measurement else None,
-            failure=_failure(failure) if failure else None,
-            intermediates=tuple(Intermediate(**_known(Intermediate, each)) for each in data.get("intermediates") or ()),
-            **_known(cls, data, without=("measurement", "failure", "intermediates")),
+        known = _known(cls, data)
+        measurement, failure = known.get("measurement"), known.get("failure")
+        known["measurement"] = _measurement(measurement) if measurement else None
+        known["failure"] = _failure(failure) if failure else None
+        known["intermediates"] = tuple(
+            Intermediate(**_known(Intermediate, each)) for each in known.get("intermediates") or ()
         )
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,8 +318,13 @@ class Trial:
         )
 
 
-def _known(cls: type, data: Mapping[str, Any], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    names = {f.name for f in fields(cls)} - set(without)
+@cache
+def _names(cls: type) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cls))
+
+
+def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    names = _names(cls)
     return {name: value for name, value in data.items() if name in names}
 
 

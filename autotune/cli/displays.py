@@ -135,6 +135,9 @@ class LiveDisplay(QuietDisplay):
         self._live.stop()
 
     def note(self, text: str) -> None:
+        if self._progress.running:  # the line is theirs
+            self._console.print(Text(text, style="yellow"))
+            return
         first, *more = text.splitlines()
         if self._progress.running:  # about a trial or a node, and no stage of a preparation
             self._console.print(Text(text, style="muted"))

@@ -21,6 +21,8 @@ from autotune.storage import DEFAULT_URL, Storage, shown
 from autotune.trials import Trial, TrialState
 
 _WIDE, _VERY_WIDE, _WIDEST = 100, 120, 160
+_LAST_TRIALS = 200
+"""Rows of a table of trials: nobody reads more, and a program takes CSV or JSON."""
 _STATE_STYLES = {
     TrialState.COMPLETE: "",
     TrialState.FAIL: "bad",
@@ -96,7 +98,7 @@ def print_trials(name: str, *, url: str | None, form: Format, alpha: float | Non
     elif not summary.trials:
         write(make_console(), f"{name} has no trials yet")
     else:
-        _print_trial_table(summary)
+        _print_trial_table(summary, url=url)
     return ExitCode.OK
 
 
@@ -111,7 +113,7 @@ def summaries_of(storage: Storage) -> list[StudySummary]:
     return summaries
 
 
-def _print_trial_table(summary: StudySummary) -> None:
+def _print_trial_table(summary: StudySummary, *, url: str | None) -> None:
     best = summary.best
 
     def marked(trial: Trial) -> Text:
@@ -129,7 +131,11 @@ def _print_trial_table(summary: StudySummary) -> None:
         Column(title="Took", cell=lambda t: units.seconds(outcome_seconds(t)), right=True, from_width=_VERY_WIDE),
         Column(title="Changed settings, or failure", cell=lambda t: what_happened(t, summary), wraps=True),
     ]
-    print_table(make_console(), columns, summary.trials)
+    print_table(make_console(), columns, summary.trials[-_LAST_TRIALS:])
+    left_out = len(summary.trials) - _LAST_TRIALS
+    if left_out > 0:
+        whole = f"{command('trials', summary.name, url=url)} --format csv"
+        write(make_console(), f"{units.count(left_out, 'earlier trial')} left out; all of them: {whole}")
 
 
 def _samples_per_second(trial: Trial) -> str:

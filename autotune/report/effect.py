@@ -8,12 +8,14 @@ an effect of the dimension from one of what the searcher tried together with it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.report.summary import StudySummary
+from autotune.report.thinning import DOTS, spread
 from autotune.space import Dimension
 from autotune.trials import Trial, Value
 
@@ -37,6 +39,11 @@ class LevelEffect:
     @property
     def mean(self) -> float | None:
         return float(np.mean(self.scores)) if self.scores else None
+
+    @property
+    def dots(self) -> list[float]:
+        """The scores that a page draws: of many some, evenly spread by size."""
+        return spread(sorted(self.scores), DOTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +69,11 @@ def effects(summary: StudySummary) -> list[Effect]:
 
 def _effect(dimension: Dimension, trials: Sequence[Trial]) -> Effect:
     levels = []
+    by_level: dict[Value | None, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        by_level[trial.point.get(dimension.name)].append(trial)
     for level in dimension.levels:
-        alike = [trial for trial in trials if trial.point.get(dimension.name) == level]
+        alike = by_level[level]
         scores = tuple(trial.score for trial in alike if trial.score is not None)
         failed_count = sum(trial.failure is not None for trial in alike)
         levels.append(LevelEffect(level=level, scores=scores, failed_count=failed_count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.report import agreement, charts, finalists, findings, page, parallel, steadiness, tables
+from autotune.report import agreement, charts, finalists, findings, page, parallel, steadiness, tables, thinning
 from autotune.report.effect import ROUGH_BELOW_TRIALS, effects
 from autotune.report.findings import ValidationLike
 from autotune.report.summary import StudySummary
@@ -26,11 +26,12 @@ def write_html(summary: StudySummary, path: Path, validation: ValidationLike | N
 
 
 def _charts(summary: StudySummary) -> dict[str, charts.Figure | None]:
+    drawn = thinning.drawn(summary)
     return {
-        "progress": charts.progress(summary),
-        "progress_in_time": charts.progress_in_time(summary),
-        "trade_off": charts.trade_off(summary),
-        "parallel_coordinates": parallel.parallel_coordinates(summary),
+        "progress": charts.progress(drawn),
+        "progress_in_time": charts.progress_in_time(drawn),
+        "trade_off": charts.trade_off(drawn),
+        "parallel_coordinates": parallel.parallel_coordinates(drawn),
         "steadiness": charts.steadiness(summary),
         "step_times": charts.step_times(summary),
         "stage_times": charts.stage_times(summary),
@@ -60,7 +61,10 @@ def _context(summary: StudySummary, validation: ValidationLike | None) -> dict[s
         "scores_to": max(scores, default=1.0),
         "pruned": tables.pruned(summary),
         "failures": tables.failures(summary),
-        "trials": tables.trials(summary),
+        "trials": tables.trials(thinning.listed(summary)),
+        "drawn_in_words": thinning.drawn_in_words(summary),
+        "listed_in_words": thinning.listed_in_words(summary),
+        "dots": thinning.DOTS,
         "step_times": tables.step_times(summary),
         "stage_times": tables.stage_times(summary),
         "provenance": tables.provenance(summary),

@@ -8,6 +8,7 @@ from autotune.report import agreement, finalists, steadiness, tables
 from autotune.report.findings import ValidationLike, cautions, headline, tally
 from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
+from autotune.report.thinning import listed, listed_in_words
 
 _SPECIAL = re.compile(r"[\\`*\[\]<>|&]|(?<!\w)_|_(?!\w)")
 """What Markdown reads as more than text; an underscore inside a word is none."""
@@ -43,7 +44,8 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
         parts += section("Pruned: ended early, as clearly dominated", tables.pruned(summary))
     for kind, failed in tables.failures(summary).items():
         parts += section(f"Failures: {kind}", failed)
-    parts += section("All trials", tables.trials(summary))
+    parts += section("Trials" if listed_in_words(summary) else "All trials", tables.trials(listed(summary)))
+    parts += [escaped(words) for words in (listed_in_words(summary),) if words]
     parts += section("Where the figures come from", tables.provenance(summary))
     return "\n\n".join(parts) + "\n"
 

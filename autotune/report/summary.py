@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autotune.cold_checks import ColdCheck
@@ -15,9 +16,12 @@ from autotune.space import SearchSpace
 from autotune.trials import Trial, TrialState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StudySummary:
-    """Everything a reader needs to know of a study, taken from the storage at one moment."""
+    """Everything a reader needs to know of a study, taken from the storage at one moment.
+
+    What it says of its trials is worked out once: a listing asks for each trial.
+    """
 
     name: str
     searcher: str
@@ -49,43 +53,43 @@ class StudySummary:
     cold_checks: Sequence[ColdCheck] = ()
     """Trials that ran warm, run again cold."""
 
-    @property
+    @cached_property
     def finished(self) -> list[Trial]:
         """Trials that were executed to an end, by number."""
         return [trial for trial in self.trials if trial.counts and trial.state is not TrialState.RUNNING]
 
-    @property
+    @cached_property
     def completed(self) -> list[Trial]:
         """Finished trials that were measured to their ends and have an R, by number."""
         return [trial for trial in self.finished if trial.state is TrialState.COMPLETE and trial.score is not None]
 
-    @property
+    @cached_property
     def pruned(self) -> list[Trial]:
         """Finished trials that were ended early as clearly dominated, by number; their R is an estimate."""
         return [trial for trial in self.finished if trial.state is TrialState.PRUNED]
 
-    @property
+    @cached_property
     def failed(self) -> list[Trial]:
         """Finished trials that gave no measurement, by number; cancelled ones are not among them."""
         return [trial for trial in self.finished if trial.failure is not None]
 
-    @property
+    @cached_property
     def baseline(self) -> Trial | None:
         """The trial of the user's own configuration; None before it has run."""
         return next((trial for trial in self.finished if trial.is_baseline), None)
 
-    @property
+    @cached_property
     def reference(self) -> Trial | None:
         """What R is relative to: the first trial that was measured, which is the baseline unless it failed."""
         return next((trial for trial in self.finished if trial.measurement is not None), None)
 
-    @property
+    @cached_property
     def best(self) -> Trial | None:
         """The winner of the finals; without one, the leader of the search."""
         winner = self.finals.winner if self.finals is not None else None
         return next((trial for trial in self.completed if trial.number == winner), self.leading)
 
-    @property
+    @cached_property
     def leading(self) -> Trial | None:
         """The completed trial with the highest R in the search (the earliest of equals); None when there is none."""
         return max(self.completed, key=lambda trial: (trial.score, -trial.number), default=None)
@@ -101,7 +105,7 @@ class StudySummary:
             champion = next((trial for trial in self.completed if trial.number == winner), None)
         return leaders(self.completed, reference=self.reference, rules=self.rules, champion=champion)
 
-    @property
+    @cached_property
     def executed_count(self) -> int:
         """Trials that count against the budget."""
         return len(self.finished)

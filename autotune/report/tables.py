@@ -14,6 +14,7 @@ from autotune.report.effect import effects
 from autotune.report.findings import FAILURES_IN_WORDS, ValidationLike, r_of
 from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
+from autotune.report.thinning import LISTED_REASONS, NAMED_TRIALS
 from autotune.trials import FailureKind, Measurement, Stage, Trial, TrialState
 
 STEP_PARTS = ("forward", "backward", "optimizer", "communication")
@@ -113,12 +114,15 @@ def failures(summary: StudySummary) -> dict[str, Table]:
     tables = {}
     for kind, reasons in sorted(by_kind.items(), key=lambda item: (-sum(map(len, item[1].values())), item[0])):
         amount = sum(map(len, reasons.values()))
-        rows = tuple(
-            (reason, stage, ", ".join(str(number) for number in numbers))
-            for (reason, stage), numbers in reasons.items()
-        )
+        frequent = sorted(reasons.items(), key=lambda item: -len(item[1])) if len(reasons) > LISTED_REASONS else None
+        shown = frequent[:LISTED_REASONS] if frequent else list(reasons.items())
+        rows = [(reason, stage, _named(numbers)) for (reason, stage), numbers in shown]
+        if frequent:
+            left = frequent[LISTED_REASONS:]
+            trials_left = units.count(sum(len(numbers) for _, numbers in left), "trial")
+            rows.append((f"{units.count(len(left), 'other reason')}, each less frequent", units.DASH, trials_left))
         title = f"{FAILURES_IN_WORDS[kind].capitalize()} ({units.count(amount, 'trial')})"
-        tables[title] = Table(columns=("Reason", "Stage", "Trials"), rows=rows)
+        tables[title] = Table(columns=("Reason", "Stage", "Trials"), rows=tuple(rows))
     return tables
 
 
@@ -130,6 +134,11 @@ def pruned(summary: StudySummary) -> Table | None:
         if trial.outcome is not None and trial.outcome.pruned is not None
     ]
     return Table(columns=("Trial", "R", "Why"), rows=tuple(rows), figures=frozenset({0, 1})) if rows else None
+
+
+def _named(numbers: Sequence[int]) -> str:
+    named = ", ".join(str(number) for number in numbers[:NAMED_TRIALS])
+    return named if len(numbers) <= NAMED_TRIALS else f"{named}, ... ({len(numbers):,} in all)"
 
 
 def level_effects(summary: StudySummary) -> Table:

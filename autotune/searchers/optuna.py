@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -43,13 +43,16 @@ _REPEATS_ALLOWED = 3
 """Proposals of known points in a row after which an unknown neighbour of the last one is taken instead."""
 _DRAWS_PER_RADIUS = 20
 _STATE = {"proposals", "told", "open"}
+_NOT_KEPT = -1
+"""Number of an ask that has no trial in the sampler's study."""
 
 _Encoding: TypeAlias = tuple[int, ...]
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+RANDOM = "random"
 SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {
-    "random": lambda seed: RandomSampler(seed=seed),
+    RANDOM: lambda seed: RandomSampler(seed=seed),
     "tpe": lambda seed: TPESampler(seed=seed, multivariate=True, constant_liar=True),
     "gp": lambda seed: GPSampler(seed=seed),
     "cmaes": lambda seed: CmaEsSampler(seed=seed, with_margin=True),
@@ -71,7 +74,8 @@ class OptunaSearcher:
 
     A failed trial counts as `FAILED_SCORE`. What was told enters the sampler's study as the canonical point, so that
     a point has one place in it however it was proposed (but for CMA-ES, which must see its own proposals). Where
-    the sampler keeps to known points, an unknown neighbour of its proposal is taken.
+    the sampler keeps to known points, an unknown neighbour of its proposal is taken. Random search looks at nothing
+    that was told, so nothing of it enters the sampler's study, and a proposal takes the same time after any number.
 
     Raises:
         SearcherError: when `sampler` is unknown.
@@ -85,7 +89,7 @@ class OptunaSearcher:
         self._seed = seed
         self._proposals = 0
         self._scores: dict[_Encoding, float] = {}
-        self._told: list[tuple[int, int]] = []
+        self._told: list[list[int]] = []
         self._open: dict[_Encoding, _Ask] = {}
         self._lost: deque[_Encoding] = deque()
         self._distributions = {d.name: _distribution(d, numeric=sampler == "cmaes") for d in space.dimensions}
@@ -103,11 +107,11 @@ class OptunaSearcher:
             number, encoding = self._propose()
             if self._is_unknown(encoding):
                 if self._sampler != "cmaes":
-                    self._study.tell(number, state=OptunaState.FAIL)
+                    self._discard(number)
                     number = self._add(encoding, state=OptunaState.RUNNING)
                 self._open[encoding] = _Ask(number, self._proposals)
                 return self._space.decode(encoding)
-            self._study.tell(number, state=OptunaState.FAIL)
+            self._discard(number)
         return self._neighbour(encoding)
 
     def tell(self, trial: Trial) -> None:
@@ -116,13 +120,14 @@ class OptunaSearcher:
             return
         score = FAILED_SCORE if trial.score is None else trial.score
         self._scores[encoding] = score
-        self._told.append((trial.number, self._proposals))
+        if self._sampler != RANDOM:
+            _note(self._told, trial.number, self._proposals)
         asked = self._open.pop(encoding, None)
         if asked is not None and self._sampler == "cmaes":
             self._study.tell(asked.number, score)
             return
         if asked is not None:
-            self._study.tell(asked.number, state=OptunaState.FAIL)
+            self._discard(asked.number)
         self._add(encoding, state=OptunaState.COMPLETE, value=score)
 
     def state(self) -> Mapping[str, str]:
@@ -146,7 +151,7 @@ class OptunaSearcher:
             )
         opened = deque((tuple(encoding), made) for encoding, made in json.loads(state.get("open", "[]")))
         trials = {trial.number: trial for trial in history}
-        told = [(number, made) for number, made in json.loads(state.get("told", "[]")) if number in trials]
+        told = [(number, made) for number, made in _unpacked(json.loads(state.get("told", "[]"))) if number in trials]
         for number, made in told:
             self._advance(made, opened)
             self.tell(trials[number])
@@ -170,11 +175,21 @@ class OptunaSearcher:
     def _propose(self) -> tuple[int, _Encoding]:
         seed = int(np.random.SeedSequence([self._seed, self._proposals]).generate_state(1)[0])
         self._proposals += 1
+        if self._sampler == RANDOM:
+            return _NOT_KEPT, self._encoding_of(self._drawn(RandomSampler(seed)))
         # Optuna's GP is many small matrices: with a thread per core a proposal takes ten times as long.
         with _quiet(), threadpool_limits(1):
             self._study.sampler = SAMPLERS[self._sampler](seed)
             trial = self._study.ask(self._distributions)
         return trial.number, self._encoding_of(trial.params)
+
+    def _drawn(self, sampler: RandomSampler) -> dict[str, Any]:
+        """Return what Optuna's `Study.ask` would, which takes longer the more trials there are."""
+        trial = create_trial(state=OptunaState.RUNNING)
+        return {
+            name: 0 if distribution.single() else sampler.sample_independent(self._study, trial, name, distribution)
+            for name, distribution in self._distributions.items()
+        }
 
     def _encoding_of(self, parameters: Mapping[str, Any]) -> _Encoding:
         return self._space.encode(self._space.decode([int(parameters[name]) for name in self._space.names]))
@@ -184,9 +199,16 @@ class OptunaSearcher:
 
     def _add(self, encoding: _Encoding, *, state: OptunaState, value: float | None = None) -> int:
         """Add a trial to the sampler's study; return its number."""
+        if self._sampler == RANDOM:
+            return _NOT_KEPT
         parameters, distributions = self._parameters(encoding), self._distributions
         self._study.add_trial(create_trial(params=parameters, distributions=distributions, state=state, value=value))
         return self._study.get_trials(deepcopy=False)[-1].number
+
+    def _discard(self, number: int) -> None:
+        """End a trial of the sampler's study that is not to be learnt from."""
+        if number != _NOT_KEPT:
+            self._study.tell(number, state=OptunaState.FAIL)
 
     def _neighbour(self, encoding: _Encoding) -> Point:
         """Return an unknown point as near as chance finds one: one other level, then two, ..., then any left."""
@@ -228,6 +250,21 @@ class OptunaSearcher:
             number = self._add(encoding, state=OptunaState.RUNNING)
         self._open[encoding] = _Ask(number, self._proposals)
         return self._space.decode(encoding)
+
+
+def _note(runs: list[list[int]], number: int, proposals: int) -> None:
+    """Add a told trial to runs of [number, proposals, length], in which both go up by one.
+
+    They are kept after every trial, so they must not grow with each: told in order, ten thousand trials are one run.
+    """
+    if runs and [number, proposals] == [runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]]:
+        runs[-1][2] += 1
+    else:
+        runs.append([number, proposals, 1])
+
+
+def _unpacked(runs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    return [(number + step, proposals + step) for number, proposals, length in runs for step in range(length)]
 
 
 def _distribution(dimension: Dimension, *, numeric: bool) -> BaseDistribution:

@@ -10,12 +10,12 @@ import pytest
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.errors import SearcherError, SpaceError, StudyError
+from autotune.errors import SearcherError, SpaceError, StorageError, StudyError
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.objective import Objective
 from autotune.runners import InlineRunner
 from autotune.searchers.optuna import OptunaSearcher
-from autotune.study import Start, StopRequest, Study
+from autotune.study import Silence, Start, StopRequest, Study
 from autotune.trials import Budget, Failure, FailureKind, Outcome, Stage, TrialState
 
 DS_CONFIG = {
@@ -162,14 +162,19 @@ def test_a_trial_in_flight_is_run_again_and_does_not_count(make, storage):
     assert points(again) == points(whole)
 
 
-def test_an_outcome_that_was_recorded_is_kept_even_if_its_state_was_not(make, storage):
+def test_an_outcome_that_an_older_version_kept_without_its_state_counts(make, storage):
     stored = make()
     run(stored, trials=1)
     study = campaigns.study(stored, trials=3)
     request = study.request(study.space.decode([0] * 12))
     number = stored.start_trial(request, study.space, is_baseline=False)
     outcome = SimulatedEvaluator().evaluate(request, hosts=[], progress=lambda _: None, cancelled=lambda: False)
-    stored.record_outcome(number, outcome)
+    older = optuna.storages.RDBStorage(storage.url)
+    trial_id = older.get_trial_id_from_study_id_trial_number(older.get_study_id_from_name("s"), number)
+    older.set_trial_user_attr(trial_id, "autotune:finished_at", "2026-01-01T00:00:00+00:00")
+    older.set_trial_user_attr(trial_id, "autotune:outcome", outcome.to_json())
+    older.remove_session()
+    older.engine.dispose()
 
     again = storage.open("s")
     run(again, trials=3)
@@ -183,6 +188,32 @@ def test_one_controller_at_a_time(make):
     with campaigns.study(stored), pytest.raises(StudyError, match=r"is being run by process \d+ on .*autotune stop s"):
         campaigns.study(stored).__enter__()
     run(stored)
+
+
+def test_of_two_that_take_control_at_once_one_is_refused(make, storage):
+    stored = make()
+    first = {"host": "here", "pid": 1}
+    assert stored.swap_attribute("controller", old=None, new=first)
+    assert not storage.open("s").swap_attribute("controller", old=None, new={"host": "there", "pid": 2})
+    assert stored.attribute("controller") == first
+    assert stored.swap_attribute("controller", old=first, new=None)
+    assert storage.open("s").swap_attribute("controller", old=None, new={"host": "there", "pid": 2})
+
+
+def test_a_controller_that_was_taken_for_dead_notices_and_stops(make, monkeypatch):
+    monkeypatch.setattr("autotune.study._HEARTBEAT_S", 0.0)
+    stored = make()
+    usurper = {"host": "elsewhere", "pid": 1, "created_at": 0, "heartbeat_at": time.time()}
+
+    class Usurped(Silence):
+        def trial_finished(self, trial):
+            if trial.number == 2:
+                stored.set_attribute("controller", usurper)
+
+    with pytest.raises(StudyError, match=r"'s' is run by another process now.*autotune status s"):
+        run(stored, listener=Usurped())
+    assert stored.attribute("controller") == usurper
+    assert len(points(stored)) == 3
 
 
 def test_a_dead_controller_does_not_block(make):
@@ -398,7 +429,7 @@ def test_a_storage_that_cannot_be_opened_says_so(tmp_path):
         (f"sqlite:///{tmp_path}/a\0b.db", "embedded null byte"),
         (f"sqlite:///{tmp_path}/x.db?timeout=soon", "could not convert string to float"),
     ):
-        with pytest.raises(storages.StorageError, match=complaint):
+        with pytest.raises(StorageError, match=complaint):
             storages.connect(url)
     assert not Path(tmp_path / "no").exists()
 
