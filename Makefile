@@ -66,7 +66,8 @@ bench-controller: $(READY)  ## Measure how the controller, the storage and the l
 scripts: $(READY)  ## Tune each script of experiments/scripts, and print what was gained
 	$(BIN)/python tests/benchmarks/scripts.py
 
-failures: $(READY)  ## Print the failure matrix: how scripts that go wrong end, and how soon nothing of them is left
+failures: $(READY)  ## Print the failure matrices of warm trials and of scripts: how each fault ends, how soon, what is left
+	$(BIN)/python tests/benchmarks/faults.py
 	$(BIN)/python -m tests.benchmarks.failures
 
 pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
