@@ -14,7 +14,7 @@ PREPARE_S = float(os.environ.get("SLOW_PREPARE_S", "0"))
 evaluate = SimulatedEvaluator.evaluate
 
 
-def slow(self, request, *, hosts, progress, cancelled):
+def slow(self, request, *, hosts, progress, cancelled, should_prune):
     Path("running.txt").write_text(str(request.number))
     for stage in Stage:
         progress(stage)
@@ -23,7 +23,7 @@ def slow(self, request, *, hosts, progress, cancelled):
             time.sleep(POLL_S)
             if cancelled():
                 return Outcome(failure=Failure(kind=FailureKind.CANCELLED, reason="cancelled by the user"))
-    return evaluate(self, request, hosts=hosts, progress=progress, cancelled=cancelled)
+    return evaluate(self, request, hosts=hosts, progress=progress, cancelled=cancelled, should_prune=should_prune)
 
 
 def prepare(self, ds_configs, progress):
