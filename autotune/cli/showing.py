@@ -126,8 +126,7 @@ def _state(trial: Trial) -> Text:
 
 
 def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Text]]:
-    spread = f"+-{measurement.samples_per_second_spread:.0%}"
-    steps = f"{length(measurement)}, after {measurement.warmup_steps} of warm-up"
+    spread = f"+-{units.percent(measurement.samples_per_second_spread)}"
     loss = f"{measurement.held_out_loss_before:.4g} to {measurement.held_out_loss_after:.4g}"
     learnt = f"{measurement.loss_source} loss {loss} in {units.seconds(measurement.convergence_time_s)} of training"
     pairs: list[tuple[str, str | Text]] = [
@@ -137,7 +136,8 @@ def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Te
             f"{units.times(trial.throughput_ratio)}, {units.number(measurement.samples_per_second)} samples/s {spread}",
         ),
         ("convergence", f"{units.times(trial.convergence_ratio)}, {learnt}"),
-        ("step", f"{units.seconds(measurement.step_time_s)}, {measurement.samples_per_step} samples; {steps}"),
+        ("step", f"{units.seconds(measurement.step_time_s)}, {measurement.samples_per_step} samples"),
+        ("measured", f"{length(measurement)}; {measurement.warmup_steps} of warm-up before"),
         ("memory", f"{units.memory(peak_memory_bytes(trial))} at most on one rank ({measurement.memory_kind})"),
     ]
     if measurement.tokens_per_second is not None:

@@ -146,3 +146,10 @@ def test_a_pruned_trial_is_shown_with_its_reason_and_its_figures_so_far(cli, fol
     answer = cli("export", name, "--trial", str(number))
     assert answer.code != ExitCode.OK
     assert "it was pruned: clearly dominated" in answer.err
+
+
+def test_a_name_can_be_copied_from_80_columns(cli, monkeypatch):
+    name = "quickstart-20261201-094735"
+    cli("launch", "c.yaml", "--trials", "2", "--study", name, "-q")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert any(line.startswith(f"{name}  ") for line in cli("studies").out.splitlines())
