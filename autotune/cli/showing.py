@@ -13,6 +13,7 @@ from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import Column, print_csv, print_json, print_pairs, print_table
 from autotune.cli.options import Format
 from autotune.cli.rows import outcome_seconds, peak_memory_bytes, trial_figures, trial_record
+from autotune.cli.settings import folded
 from autotune.cli.studies import command, opened, summary_of, trial_of
 from autotune.errors import StudyError
 from autotune.evaluators.script import LOG
@@ -188,7 +189,7 @@ def _pruned(trial: Trial, reason: str) -> list[tuple[str, str | Text]]:
 
 def _print_settings(console: Console, settings: list[Change]) -> None:
     columns: list[Column[Change]] = [
-        Column(title="Setting", cell=lambda change: change.name, wraps=True),
+        Column(title="Setting", cell=lambda change: folded(change.name, width=console.width), wraps=True),
         Column(title="Your start", cell=lambda change: change.before, right=True),
         Column(title="This trial", cell=lambda c: Text(c.after, style="name" if c.is_change else "muted"), right=True),
     ]

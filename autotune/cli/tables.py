@@ -9,6 +9,7 @@ from rich.console import Console
 
 from autotune.cli.console import write
 from autotune.cli.formats import Column, print_table
+from autotune.cli.settings import folded
 from autotune.report import tables
 from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
@@ -25,7 +26,8 @@ def print_against_baseline(console: Console, summary: StudySummary) -> None:
         print_report_table(console, figures)
     if settings is not None and settings.rows:
         write(console, "")
-        print_report_table(console, settings)
+        rows = tuple((folded(name, width=console.width), *values) for name, *values in settings.rows)
+        print_report_table(console, replace(settings, rows=rows))
 
 
 def print_finals(console: Console, summary: StudySummary) -> None:
