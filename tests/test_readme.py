@@ -118,8 +118,12 @@ def test_every_relative_link_leads_somewhere():
         "CONTRIBUTING.md",
         "docs/cluster.md",
         "docs/ds_configs.md",
+        "docs/failures.md",
         "docs/parallel.md",
+        "docs/pruning.md",
+        "docs/results.md",
         "docs/scripts.md",
+        "docs/searchers.md",
         "tests/data/ds_configs/README.md",
     ):
         for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text()):

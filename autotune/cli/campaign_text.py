@@ -48,6 +48,7 @@ def text(draft: Draft, *, name: str, directory: str, ds_config: str | None, rank
         "",
         *_hardware(draft, ranks),
         "",
+        *(_EXECUTION if draft.template is None else ()),
         *_REST,
     ]
     return "\n".join(lines) + "\n"
@@ -91,7 +92,7 @@ def _hardware(draft: Draft, ranks: int) -> Iterator[str]:
     yield from _asked(draft.questions, "ranks")
     if known is not None:
         yield "hardware:"
-        yield f"  # The command starts {known}, so this may be left out."
+        yield f"  # The command starts {known} itself, so this may be left out."
         yield f"  ranks: {known}"
     else:
         yield "hardware:"
@@ -100,16 +101,24 @@ def _hardware(draft: Draft, ranks: int) -> Iterator[str]:
     yield "  # memory_limit_bytes: 8000000000   # of one rank's process; above it the trial is OUT_OF_MEMORY"
 
 
+_EXECUTION = """\
+# How trials start: warm, as forks of a process that has loaded everything, or cold, as processes of
+# their own, which takes seconds more. cold_check_every: trials after which one runs again cold, to
+# compare its losses; 0: never.
+execution: warm
+# cold_check_every: 8
+""".splitlines()
+
 _REST = """\
-# How long one trial trains, after start-up: exactly one of seconds, steps (of the optimizer) or samples.
+# How long one trial trains, after start-up: exactly one of seconds, steps (of the optimizer) or
+# samples. It ends sooner once the median of its step time is known within precision (half the 95 %
+# interval, relative; 0: never sooner).
 budget:
   seconds: 20
   warmup_steps: 2                # first steps, left out of the timing
-  # A trial ends before its budget once its step time is known so precisely (half the 95 % interval of the median).
-  # 0: every trial uses up its budget.
-  precision: 0.03
+  precision: 0.03                # 3 %
 
-# Trials that are clearly dominated are ended before their time; none: never.
+# What ends trials early that are clearly worse than the best: percentile, or none.
 pruner: percentile
 
 # R = alpha * throughput / yours + beta * convergence / yours: R = 1 is as good as what you have.
@@ -122,10 +131,12 @@ trials: 32
 searcher: tpe
 seed: 0
 
-# When the search is over its leaders run again in turns with yours, so that luck names no winner; 0 candidates: never.
+# When the search is over its leaders run again in turns with yours, so that luck names no winner.
+# candidates: how many (0: no finals); rounds: runs of each before the worse half drops out (3 or
+# more); runs: of all together, at most.
 # finals: {candidates: 4, rounds: 3, runs: 20}
-# noise_floor: 0.08              # configurations that differ by less in R are a tie; by default 0.05 for one rank
-# baseline_every: 8              # trials after which yours runs again, to see whether the machine drifts; 0: never
+# noise_floor: 0.08              # R that differs by less is a tie; by default 0.05 for one rank
+# baseline_every: 8              # trials after which yours runs again, to see a drift; 0: never
 
 # Where the study is kept: any URL that Optuna takes. --storage says another one.
 storage: sqlite:///autotune.db
@@ -137,10 +148,11 @@ run_directory: autotune_runs
 # runner: local
 # ray_address: 10.0.0.1:6379      # a running Ray cluster, instead of this machine
 # placement:
-#   slots: 4                      # trials at once; by default what the GPUs, or the nodes, are enough for
-#   strategy: strict_pack         # a trial's ranks over nodes: pack, spread, strict_pack or strict_spread
+#   slots: 4                      # trials at once; by default what GPUs, or nodes, are enough for
+#   strategy: strict_pack         # ranks over nodes: pack, spread, strict_pack or strict_spread
 #   labels: {pool: tuning}        # only nodes with this label (ray start --labels pool=tuning)
-#   ship_code: true               # send this folder to the nodes, instead of reading it there by the same path
+#   ship_code: true               # send the code to the nodes; else each reads it by the same path
+#   environment: {HF_HOME: /mnt}  # of the ranks' processes
 
 # Changes to the search space; `autotune space` shows it.
 # space:

@@ -21,7 +21,7 @@ from autotune.cli.launching import configured, create, print_plan, raise_budget
 from autotune.cli.options import Format
 from autotune.cli.session import run
 from autotune.cli.studies import opened, weights
-from autotune.cli.tables import print_report_table
+from autotune.cli.tables import print_report_table, print_standings
 from autotune.comparison import Comparison, Contender, Run, tables
 from autotune.errors import CampaignError, StudyError
 from autotune.objective import Objective
@@ -217,7 +217,9 @@ def _print(console: Console, compared: Comparison) -> None:
     write(console, Text(comparisons.headline(compared), style="name"))
     for sentence in (*comparisons.verdicts(compared), *compared.notes):
         write(console, Text(sentence, style="muted"))
-    for table in (tables.standings(compared), tables.by_trials(compared), tables.duels(compared)):
+    write(console, "")
+    print_standings(console, tables.standings(compared))
+    for table in (tables.by_trials(compared), tables.duels(compared)):
         if table.rows:
             write(console, "")
             print_report_table(console, table)

@@ -25,11 +25,11 @@ def is_animated(console: Console) -> bool:
     return sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
-def write(console: Console, renderable: RenderableType) -> None:
-    """Print; off a terminal without the blanks that fill lines up."""
+def write(console: Console, renderable: RenderableType, *, wraps: bool = True) -> None:
+    """Print; off a terminal without the blanks that fill lines up. What must be copied whole does not wrap."""
     if console.is_terminal:
-        console.print(renderable)
+        console.print(renderable, soft_wrap=not wraps)
         return
     with console.capture() as captured:
-        console.print(renderable)
+        console.print(renderable, soft_wrap=not wraps)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))

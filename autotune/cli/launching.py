@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autotune import campaign as campaigns
-from autotune.campaign import Campaign
+from autotune.campaign import BudgetSection, Campaign
 from autotune.cli import searchers
 from autotune.cli.console import make_console, write
 from autotune.cli.exit_codes import ExitCode
@@ -130,11 +130,7 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
     hardware, space = summary.hardware, summary.space
     ranks = units.count(hardware.ranks, "rank")
     memory = units.memory(hardware.device_memory_bytes)
-    budget = {name: value for name, value in campaign.budget.model_dump().items() if value is not None}
-    precision = budget.pop("precision", None)
-    length = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in budget.items())
-    if precision is not None:
-        length = f"at most {length}, less once the step time is known within {units.percent(precision)};"
+    count = units.count(summary.trial_budget, "trial")
     weights = f"R = {summary.objective.alpha:g} throughput + {summary.objective.beta:g} convergence"
     pairs: list[tuple[str, str | Text]] = [
         ("studies" if title else "study", Text(title or summary.name, style="name")),
@@ -142,7 +138,7 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         ("workload", summary.workload if summary.evaluator == "deepspeed" else f"{summary.evaluator} (no real trials)"),
         ("space", f"{units.count(len(space.dimensions), 'dimension')}, {units.count(space.count, 'configuration')}"),
         *(("  left out", f"{what}: {reason}") for what, reason in left_out(space)),
-        ("budget", f"{units.count(summary.trial_budget, 'trial')} ({length} each), your configuration first"),
+        ("budget", f"{count}, your configuration first; {_length(campaign.budget)}"),
         *((("finals", _finals(summary.rules)),) if title is None and summary.rules.candidates else ()),
         ("at once", campaigns.at_once(campaign, hardware)),
         ("objective", f"{weights}, relative to your configuration"),
@@ -154,6 +150,13 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         pairs.append(("logs", str(campaigns.run_directory(campaign, summary.name))))
     print_pairs(console, pairs)
     write(console, "")
+
+
+def _length(budget: BudgetSection) -> str:
+    given = {"s": budget.seconds, "steps": budget.steps, "samples": budget.samples}
+    (length,) = (f"{value:,g} {unit}" for unit, value in given.items() if value is not None)
+    precisely = f", or until the step time is known within {100 * budget.precision:g} %" if budget.precision else ""
+    return f"each trains for {length}{precisely}"
 
 
 def _finals(rules: Rules) -> str:
@@ -199,7 +202,11 @@ def print_next(console: Console, summary: StudySummary, *, url: str | None) -> N
     commands = _next_commands(summary, url)
     write(console, Text("Next", style="muted"))
     longest = max(len(text) for text, _ in commands) + 4 + max(len(why) for _, why in commands)
-    print_pairs(console, [(f"  {text}", why if longest <= console.width else "") for text, why in commands])
+    if longest <= console.width:
+        print_pairs(console, [(f"  {text}", why) for text, why in commands])
+        return
+    for text, _ in commands:
+        write(console, Text(f"  {text}", style="muted"), wraps=False)
 
 
 def _next_commands(summary: StudySummary, url: str | None) -> list[tuple[str, str]]:

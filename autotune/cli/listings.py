@@ -50,9 +50,14 @@ def print_studies(*, url: str | None, form: Format) -> int:
             Column(title="Failed", cell=lambda summary: str(len(summary.failed)), right=True),
             Column(title="Best R", cell=lambda summary: units.score(_best(summary, "score")), right=True),
             Column(title="Throughput", cell=lambda s: units.times(_best(s, "throughput_ratio")), right=True),
-            Column(title="Convergence", cell=lambda s: units.times(_best(s, "convergence_ratio")), right=True),
-            Column(title="Searcher", cell=lambda summary: summary.searcher),
-            Column(title="Workload", cell=_workload, from_width=_WIDE),
+            Column(
+                title="Convergence",
+                cell=lambda s: units.times(_best(s, "convergence_ratio")),
+                right=True,
+                from_width=_WIDE,
+            ),
+            Column(title="Searcher", cell=lambda summary: summary.searcher, from_width=_WIDE),
+            Column(title="Workload", cell=_workload, from_width=_VERY_WIDE),
         ]
         print_table(console, columns, summaries)
         return ExitCode.OK

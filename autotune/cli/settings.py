@@ -15,6 +15,8 @@ _SHORT = {
     "zero_optimization.stage3_max_live_parameters": "max_live_parameters",
 }
 """For tables only; every other format has DeepSpeed's own keys."""
+_LONG_NAME, _ROOMY = 40, 100
+"""Names longer than that take two lines on terminals narrower than this."""
 _LONG = 10_000
 """Whole numbers from here on are written with an exponent where that loses nothing."""
 
@@ -51,6 +53,12 @@ def what_happened(trial: Trial, summary: StudySummary) -> str:
     if trial.failure is not None:
         return f"{trial.failure.kind}: {trial.failure.reason}"
     return changes_in_short(trial, summary.baseline, summary.space)
+
+
+def folded(name: str, *, width: int) -> str:
+    """Return a dotted name, on a narrow terminal a long one in two lines, so that it is not broken within a word."""
+    section, dot, last = name.rpartition(".")
+    return f"{section}.\n  {last}" if dot and len(name) > _LONG_NAME and width < _ROOMY else name
 
 
 def short(name: str) -> str:

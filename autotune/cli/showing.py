@@ -13,6 +13,7 @@ from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import Column, print_csv, print_json, print_pairs, print_table
 from autotune.cli.options import Format
 from autotune.cli.rows import outcome_seconds, peak_memory_bytes, trial_figures, trial_record
+from autotune.cli.settings import folded
 from autotune.cli.studies import command, opened, summary_of, trial_of
 from autotune.errors import StudyError
 from autotune.evaluators.script import LOG
@@ -126,8 +127,7 @@ def _state(trial: Trial) -> Text:
 
 
 def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Text]]:
-    spread = f"+-{measurement.samples_per_second_spread:.0%}"
-    steps = f"{length(measurement)}, after {measurement.warmup_steps} of warm-up"
+    spread = f"+-{units.percent(measurement.samples_per_second_spread)}"
     loss = f"{measurement.held_out_loss_before:.4g} to {measurement.held_out_loss_after:.4g}"
     learnt = f"{measurement.loss_source} loss {loss} in {units.seconds(measurement.convergence_time_s)} of training"
     pairs: list[tuple[str, str | Text]] = [
@@ -137,7 +137,8 @@ def _figures(trial: Trial, measurement: Measurement) -> list[tuple[str, str | Te
             f"{units.times(trial.throughput_ratio)}, {units.number(measurement.samples_per_second)} samples/s {spread}",
         ),
         ("convergence", f"{units.times(trial.convergence_ratio)}, {learnt}"),
-        ("step", f"{units.seconds(measurement.step_time_s)}, {measurement.samples_per_step} samples; {steps}"),
+        ("step", f"{units.seconds(measurement.step_time_s)}, {measurement.samples_per_step} samples"),
+        ("measured", f"{length(measurement)}; {measurement.warmup_steps} of warm-up before"),
         ("memory", f"{units.memory(peak_memory_bytes(trial))} at most on one rank ({measurement.memory_kind})"),
     ]
     if measurement.tokens_per_second is not None:
@@ -188,7 +189,7 @@ def _pruned(trial: Trial, reason: str) -> list[tuple[str, str | Text]]:
 
 def _print_settings(console: Console, settings: list[Change]) -> None:
     columns: list[Column[Change]] = [
-        Column(title="Setting", cell=lambda change: change.name, wraps=True),
+        Column(title="Setting", cell=lambda change: folded(change.name, width=console.width), wraps=True),
         Column(title="Your start", cell=lambda change: change.before, right=True),
         Column(title="This trial", cell=lambda c: Text(c.after, style="name" if c.is_change else "muted"), right=True),
     ]

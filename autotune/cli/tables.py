@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rich.console import Console
 
 from autotune.cli.console import write
 from autotune.cli.formats import Column, print_table
+from autotune.cli.settings import folded
 from autotune.report import tables
 from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
 
 _FINALS_FROM_WIDTH = {"Changes": 90, "R in search": 105, "R by round": 130}
+_STANDINGS_FROM_WIDTH = {"Mean best R so far": 90, "Pruned": 110, "Repeated": 110, "Wall time": 110}
 """By title: terminals narrower than this leave the column out."""
 
 
@@ -23,25 +26,34 @@ def print_against_baseline(console: Console, summary: StudySummary) -> None:
         print_report_table(console, figures)
     if settings is not None and settings.rows:
         write(console, "")
-        print_report_table(console, settings)
+        rows = tuple((folded(name, width=console.width), *values) for name, *values in settings.rows)
+        print_report_table(console, replace(settings, rows=rows))
 
 
 def print_finals(console: Console, summary: StudySummary) -> None:
     """Print the finalists, on a narrow terminal without the columns that matter least; nothing without finals."""
     table = tables.finals(summary)
-    if table is None:
-        return
-    columns = [
-        replace(_column(title, position, table), wraps=False, from_width=_FINALS_FROM_WIDTH.get(title, 0))
-        for position, title in enumerate(table.columns)
-    ]
-    write(console, "")
-    print_table(console, columns, table.rows)
+    if table is not None:
+        write(console, "")
+        _print_unwrapped(console, table, _FINALS_FROM_WIDTH)
+
+
+def print_standings(console: Console, table: Table) -> None:
+    """Print the contenders of a comparison, on a narrow terminal without the columns that matter least."""
+    _print_unwrapped(console, table, _STANDINGS_FROM_WIDTH)
 
 
 def print_report_table(console: Console, table: Table) -> None:
     """Print a table of a report."""
     columns = [_column(title, position, table) for position, title in enumerate(table.columns)]
+    print_table(console, columns, table.rows)
+
+
+def _print_unwrapped(console: Console, table: Table, from_width: Mapping[str, int]) -> None:
+    columns = [
+        replace(_column(title, position, table), wraps=False, from_width=from_width.get(title, 0))
+        for position, title in enumerate(table.columns)
+    ]
     print_table(console, columns, table.rows)
 
 

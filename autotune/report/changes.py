@@ -65,5 +65,5 @@ def _text(name: str, settings: dict[str, Value], space: SearchSpace) -> str:
     if dimension is not None and not all(condition.holds(settings) for condition in dimension.conditions):
         return "no effect"
     if name not in settings:
-        return "not set" if dimension is None else f"not set (default {units.setting(dimension.default)})"
+        return "not set" if dimension is None else f"default {units.setting(dimension.default)}"
     return units.setting(settings[name])

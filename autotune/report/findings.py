@@ -106,13 +106,13 @@ def r_of(trial: Trial) -> str:
 
 
 def length(measurement: Measurement) -> str:
-    """Return how long it was measured, how precisely: '12 steps, within 2.1 %', '9 steps, budget ended at 5.8 %'."""
+    """Return how long it was measured, and how precisely: '12 steps, within 2.1 %', and what ended it before that."""
     steps = units.count(measurement.timed_steps, "step")
     if measurement.step_time_interval is None:
         return steps
     precision = units.percent(measurement.step_time_interval)
-    ended = {EndedBy.BUDGET: "budget ended at", EndedBy.SCRIPT: "the script ended at"}
-    return f"{steps}, {ended.get(measurement.ended_by, 'within') if measurement.ended_by else 'within'} {precision}"
+    ended = {EndedBy.BUDGET: " when the budget ended", EndedBy.SCRIPT: " when the script ended"}
+    return f"{steps}, within {precision}{ended.get(measurement.ended_by, '') if measurement.ended_by else ''}"
 
 
 def cautions(summary: StudySummary, validation: ValidationLike | None = None) -> list[str]:
@@ -154,6 +154,7 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
         )
     elif (
         validation is None
+        and not summary.is_running
         and (finals is None or finals.winner is None)
         and best is not None
         and not best.is_baseline

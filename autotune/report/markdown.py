@@ -34,7 +34,10 @@ def to_markdown(summary: StudySummary, validation: ValidationLike | None = None)
     parts += [] if steady is None else ["## How steady the machine was", escaped(steady)]
     checked = agreement.sentence(summary)
     parts += [] if checked is None else ["## Warm trials run again cold", escaped(checked)]
-    parts += section("Your start against the best", tables.against_baseline(summary))
+    against = section("Your start against the best", tables.against_baseline(summary))
+    if against and summary.finals is not None:
+        against.insert(1, "As each was measured in the search, by one run. What the finals found is above.")
+    parts += against
     parts += section("Settings that differ", tables.changed_settings(summary))
     if len(summary.completed) > 1:
         parts += section("Effect of each dimension on R", tables.level_effects(summary))

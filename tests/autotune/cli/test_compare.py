@@ -62,3 +62,12 @@ def test_wrong_input(cli, folder):
     assert not (folder / "autotune.db").exists()
     cli("launch", "c.yaml", "--trials", "2")
     assert "name every study once" in cli("compare", "sim", "sim").err
+
+
+def test_on_80_columns_every_contender_has_its_name(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli(*GRID).out.splitlines()
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("Searcher ")]
+    assert "Best R at the end" in lines[head]
+    assert {line.split()[0] for line in lines[head + 1 : head + 3]} == {"tpe", "random"}
+    assert "…" not in "".join(lines[head : head + 3])

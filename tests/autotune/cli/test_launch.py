@@ -153,3 +153,20 @@ def test_storage_from_the_environment(cli, folder, monkeypatch):
     assert "autotune report sim -o report.html " in answer.out
     assert "--storage" not in answer.out  # the next command finds it the same way
     assert cli("studies").code == ExitCode.OK
+
+
+def test_commands_to_type_next_are_whole_on_a_narrow_terminal(cli, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    storage = f"sqlite:///{folder}/a-storage-whose-name-is-longer-than-most.db"
+    answer = cli("launch", "c.yaml", "--trials", "2", "--storage", storage)
+    commands = [line for line in answer.out.splitlines() if line.startswith("  autotune ")]
+    assert commands
+    assert all(line.endswith(f"--storage {storage}") for line in commands)
+
+
+def test_the_plan_says_how_long_a_trial_is(cli):
+    words = " ".join(cli("launch", "c.yaml", "--trials", "2", "--set", "budget.seconds=2").out.split())
+    assert "each trains for 2 s, or until the step time is known within 3 %" in words
+    steps = ("--set", "budget={steps: 1200, precision: 0}")
+    words = " ".join(cli("launch", "c.yaml", "--trials", "2", "--study", "other", *steps).out.split())
+    assert "each trains for 1,200 steps finals" in words

@@ -156,3 +156,27 @@ def test_a_long_table_shows_the_last_trials_and_says_where_all_are(finished, cli
     numbers = [found[1] for line in lines if (found := re.match(r" *(\d+)  [A-Z]+", line))]
     assert numbers == ["7", "8", "9", "10", "11"]
     assert len(cli("trials", "sim", "--format", "csv").out.splitlines()) == 1 + 12
+
+
+def test_a_name_can_be_copied_from_80_columns(cli, monkeypatch):
+    name = "quickstart-20261201-094735"
+    cli("launch", "c.yaml", "--trials", "2", "--study", name, "-q")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert any(line.startswith(f"{name}  ") for line in cli("studies").out.splitlines())
+
+
+def test_settings_are_not_broken_within_a_word(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = cli("show", "sim", "3").out.split()
+    for name in changes_of(cli, 3):
+        assert name in words or {f"{name.rpartition('.')[0]}.", name.rpartition(".")[2]} <= set(words), name
+
+
+def changes_of(cli, number: int) -> list[str]:
+    """Return the names of the first column of `show`, from a terminal that is wide enough for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        out = cli("show", "sim", str(number)).out
+    names = re.findall(r"^(\w+(?:\.\w+)+) ", out, re.MULTILINE)
+    assert max(map(len, names)) > 40
+    return names

@@ -42,7 +42,9 @@ def test_a_failed_start(summary, altered, as_failed):
 def test_cautions(summary, altered):
     assert cautions(summary) == [SIMULATED]
     assert any("flattered by luck" in caution for caution in cautions(replace(summary, evaluator="deepspeed")))
-    assert any("still running" in caution for caution in cautions(replace(summary, is_running=True)))
+    running = cautions(replace(summary, evaluator="deepspeed", is_running=True))
+    assert any("still running" in caution for caution in running)
+    assert not any("autotune validate" in caution for caution in running)
     assert any("replay" in caution for caution in cautions(replace(summary, evaluator="recorded")))
     unlearnt = altered(lambda t: replace(t, convergence_ratio=None))
     assert any("did not learn" in caution for caution in cautions(unlearnt))
@@ -84,8 +86,8 @@ def test_the_estimate_of_a_pruned_trial_under_other_weights(summary):
     ("interval", "ended_by", "words"),
     [
         (0.021, EndedBy.PRECISION, "12 steps, within 2.1 %"),
-        (0.058, EndedBy.BUDGET, "12 steps, budget ended at 5.8 %"),
-        (0.058, EndedBy.SCRIPT, "12 steps, the script ended at 5.8 %"),
+        (0.058, EndedBy.BUDGET, "12 steps, within 5.8 % when the budget ended"),
+        (0.058, EndedBy.SCRIPT, "12 steps, within 5.8 % when the script ended"),
         (0.021, None, "12 steps, within 2.1 %"),
         (None, EndedBy.BUDGET, "12 steps"),
     ],
