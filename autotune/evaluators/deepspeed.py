@@ -83,9 +83,7 @@ class DeepSpeedEvaluator:
         return RankCommand(
             rank=rank,
             argv=RANK_WORKER,
-            fork_of=("-P", "-m", f"{RANK_WORKER}.fork_server")
-            if self.execution == "warm" and not request.cold
-            else None,
+            fork_of=FORK_SERVER if self.execution == "warm" and not request.cold else None,
             environment=self._environment(rank=rank, address=address, port=port),
             directory=str(directory),
             files={REQUEST_FILE: assignment.to_text()},
