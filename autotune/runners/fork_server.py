@@ -121,6 +121,7 @@ class ForkServer:
             return self._process.wait()
 
     def _start(self, directory: Path, output: int) -> socket.socket:
+        self._is_warm, self._first_bytes = False, None
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)  # noqa: FBT003 - a method of sockets
         with theirs:
@@ -157,6 +158,8 @@ class ForkedProcess:
         """Return the exit code, as `subprocess.Popen.poll` does."""
         try:
             while self.returncode is None and (told := self._server.hear()) is not None:
+                if self._pid is None and "returncode" in told:
+                    continue  # of the fork before, which was given up
                 self._pid = told["pid"]
                 self.returncode = told.get("returncode")
         except ConnectionError:

@@ -5,7 +5,9 @@ hooks, threads, memory, a broken process group) is gone, also after a failure: t
 end is `autotune.runners.fork_server`. The idea is that of `multiprocessing.forkserver` and of Android's zygote.
 
 What makes forking safe here: the server has one Python thread, torch computes with one thread in it (GNU OpenMP's pool
-does not survive a fork), no backward pass and no collective runs in it, and CUDA is not initialised in it.
+does not survive a fork), no backward pass and no collective runs in it, and CUDA is not initialised in it. Where a
+workload holds what forks can't share (`Prepared.unshareable`), its trials start cold. Files that it has open are shared
+with their positions, so each fork finds these as building the workload left them.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from autotune.evaluators import sent_code
 from autotune.evaluators.rank_files import RankAssignment
@@ -42,6 +47,8 @@ COLD = ("-P", "-m", "autotune.evaluators.rank_worker")
 """Arguments of a rank as a process of its own."""
 LEARNT_PACKAGES = ("torch", "deepspeed", "numpy")
 """What a fork had to load of these, the server loads too: the next one finds it there."""
+IDLE_THREADS = ("tqdm",)
+"""Packages whose threads a fork may lack: tqdm's only refreshes progress bars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,12 @@ class Prepared:
     """None: each fork builds its own. So it is on CUDA, which a fork must initialise itself, and where building it
     failed here: it may need the process group."""
     identity: tuple[object, ...] = ()
+    threads: int = 1
+    """What torch computes with in a fork: what it took from the environment."""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    """Of the files that the workload has open, by descriptor: forks share them, and one moves them for the next."""
+    unshareable: str | None = None
+    """What this process holds that a fork lacks, or would have in common with the others; None: nothing."""
 
     def workload_for(self, assignment: RankAssignment) -> TrainingWorkload | None:
         """Return the workload if it is this assignment's."""
@@ -106,20 +119,62 @@ def main() -> None:
 def _prepared(directory: Path) -> Prepared:
     """Load what every trial needs. What fails here fails again in the fork, which reports it."""
     assignment = life.assignment_in(directory)
+    threads, descriptors = set(threading.enumerate()), set(_descriptors())
+    prepared = _built(assignment, directory)
+    opened = {number: target for number, target in _descriptors().items() if number not in descriptors}
+    unshareable = _unshareable(set(threading.enumerate()) - threads, opened)
+    return replace(prepared, positions=_positions(opened), unshareable=unshareable)
+
+
+def _built(assignment: RankAssignment, directory: Path) -> Prepared:
     prepared = Prepared()
     try:
         sys.path[:0] = sent_code.all_here(assignment.workload.python_path)
         life.make_ready(assignment.device)
+        prepared = Prepared(threads=_threads())
         _compute_with(1)
         if assignment.device == "cpu":
             from autotune.evaluators.rank_worker import trial
 
             Reporter(directory).enter(Stage.BUILD)  # it may take minutes
-            return Prepared(trial.build_workload(assignment, "cpu"), _identity(assignment))
+            workload = trial.build_workload(assignment, "cpu")
+            return replace(prepared, workload=workload, identity=_identity(assignment))
         importlib.import_module(assignment.workload.import_path.partition(":")[0])
     except BaseException as error:  # noqa: BLE001 - a workload's own code, which may even call sys.exit
         print(f"[autotune] not built ahead of the trials: {type(error).__name__}: {error}", flush=True)  # noqa: T201
     return prepared
+
+
+def _unshareable(threads: set[threading.Thread], opened: Mapping[int, str]) -> str | None:
+    """Return what of a workload forks can't share, of the threads and descriptors that came with it."""
+    names = sorted(thread.name for thread in threads if not type(thread).__module__.startswith(IDLE_THREADS))
+    if names:
+        return f"it has started threads ({', '.join(names)})"
+    children = [each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE]
+    if children:
+        return f"it has started processes ({', '.join(str(child.pid) for child in children)})"
+    if any(target.startswith("socket:") for target in opened.values()):
+        return "it has opened connections"
+    if "torch" in sys.modules and _threads() != 1:
+        return f"it has set torch's threads to {_threads()}"
+    return None
+
+
+def _descriptors() -> dict[int, str]:
+    """Return what each open descriptor of this process refers to, as /proc says it."""
+    targets = {}
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of this listing
+            targets[int(link.name)] = str(link.readlink())
+    return targets
+
+
+def _positions(descriptors: Iterable[int]) -> dict[int, int]:
+    positions = {}
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):  # a pipe, a device
+            positions[descriptor] = os.lseek(descriptor, 0, os.SEEK_CUR)
+    return positions
 
 
 @contextlib.contextmanager
@@ -159,23 +214,31 @@ def _live(request: Request, report: int, prepared: Prepared) -> None:
         os.dup2(1, 2)
         os.chdir(request.directory)
         os.environ.update(request.environment)
-        _start_cold_if_cuda_is_in_use()
-        _compute_with(int(os.environ["OMP_NUM_THREADS"]))
+        for descriptor, position in prepared.positions.items():
+            with contextlib.suppress(OSError):  # closed since
+                os.lseek(descriptor, position, os.SEEK_SET)
+        _start_cold_if_it_must(prepared)
+        _compute_with(prepared.threads)
         gc.enable()
         there = set(sys.modules)
         exit_code = life.live(request.directory, prepared.workload_for(life.assignment_in(request.directory)))
         loaded = [name for name in sys.modules if name not in there and name.partition(".")[0] in LEARNT_PACKAGES]
         os.write(report, json.dumps(loaded).encode())
+    except BaseException:  # noqa: BLE001 - the border of the process
+        traceback.print_exc()
     finally:
         life.end(exit_code)
 
 
-def _start_cold_if_cuda_is_in_use() -> None:
-    """Become a process of its own where the workload's module initialised CUDA as it was imported."""
+def _start_cold_if_it_must(prepared: Prepared) -> None:
+    """Become a process of its own where the workload is none that forks can share."""
     import torch
 
+    why = prepared.unshareable
     if torch.cuda._is_in_bad_fork():  # noqa: SLF001 - torch asks itself the same before it refuses
-        print("[autotune] CUDA was initialised before the fork: this trial starts cold", flush=True)  # noqa: T201
+        why = "it initialised CUDA as it was imported"
+    if why is not None:
+        print(f"[autotune] forks can't share this workload: {why}; its trials start cold", flush=True)  # noqa: T201
         os.execv(sys.executable, [sys.executable, *COLD])  # noqa: S606 - our own arguments
 
 
@@ -218,6 +281,12 @@ def _learn(report: bytes) -> None:
     if names:
         gc.collect()
         gc.freeze()
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _compute_with(threads: int) -> None:

@@ -1,14 +1,18 @@
 """Workloads that misbehave in one way each; loaded by rank processes through `python_path`."""
 
+import multiprocessing
 import os
+import pathlib
+import queue
 import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from autotune.workload import TrainingWorkload
 
@@ -68,6 +72,47 @@ def stubborn(context):
         time.sleep(600)
     open("ready", "w").close()
     time.sleep(600)
+
+
+def fed_by_a_thread(context):
+    fed = queue.Queue(maxsize=1)
+
+    def feed():
+        while True:
+            fed.put(1.0)
+
+    threading.Thread(target=feed, name="feeder", daemon=True).start()
+    return regression(before_loss=lambda: fed.get(timeout=20))
+
+
+def served_by_a_process(context):
+    shared = multiprocessing.Manager().dict(scale=1.0)
+    return regression(before_loss=lambda: shared["scale"])
+
+
+class Filed(Dataset):
+    """Reads its samples from a file that stays open, and whose beginning was read already."""
+
+    SAMPLE_BYTES = 1000
+
+    def __init__(self, path):
+        path.write_bytes(bytes(range(251)) * 200)
+        self.file = path.open("rb")
+        self.file.read(1)
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, index):
+        self.file.seek(index * self.SAMPLE_BYTES)
+        read = torch.frombuffer(bytearray(self.file.read(self.SAMPLE_BYTES)), dtype=torch.uint8)
+        x = read.float().view(8, -1)[:, ::7].mean(1) / 100 - 1
+        return x, x.sum(0, keepdim=True)
+
+
+def reading_a_file(context):
+    data = Filed(pathlib.Path("samples"))
+    return replace(regression(), data=data, held_out=data)
 
 
 def slow_to_build(context):

@@ -165,6 +165,33 @@ def test_a_workload_that_cannot_be_built_ahead_is_built_in_the_trial(tmp_path, f
         assert outcome.failure.stage is Stage.INITIALIZE
 
 
+@pytest.mark.parametrize(
+    "function", [pytest.param("fed_by_a_thread", marks=pytest.mark.slow), "served_by_a_process", "reading_a_file"]
+)
+def test_a_workload_of_which_forks_would_share_too_much_or_lack_something(tmp_path, function):
+    """Threads don't come along into a fork, one that ends takes the others' helpers with it, and files have one
+    position for all."""
+    host, cold_host = RankProcess(), RankProcess()
+    outcomes = []
+    try:
+        for execution, where in (("warm", host), ("warm", host), ("cold", cold_host)):
+            evaluator = DeepSpeedEvaluator(
+                workload=faulty(function), ranks=1, run_directory=str(tmp_path / execution), execution=execution
+            )
+            outcomes.append(
+                evaluator.evaluate(
+                    request(config(), budget=Budget(steps=8)),
+                    hosts=[where],
+                    progress=lambda stage: None,
+                    cancelled=lambda: False,
+                )
+            )
+    finally:
+        host.close()
+    first, second, cold = (losses(outcome) for outcome in outcomes)
+    assert first == second == cold
+
+
 def test_a_workload_is_built_once_and_has_a_stage_of_its_own_for_it(tmp_path):
     """Its data may take minutes to load: that is not the start of a process."""
     host, stages = RankProcess(), []
