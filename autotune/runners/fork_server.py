@@ -28,6 +28,8 @@ FORK_WAIT_S = 30.0
 CLOSE_WAIT_S = 5.0
 GROWTH_BYTES = 512 * 1024 * 1024
 """A server that has grown by so much since its first fork is replaced: it only ever loads modules."""
+MOST_FORKS = 1000
+"""So is one that has forked so often."""
 
 
 class ForkServer:
@@ -45,6 +47,7 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._first_bytes: int | None = None
         self._is_warm = False
+        self._forks = 0
 
     @property
     def pid(self) -> int:
@@ -52,8 +55,10 @@ class ForkServer:
         return self._process.pid if self._process is not None else 0
 
     @property
-    def has_grown(self) -> bool:
-        """Whether it holds so much more memory than at its second fork that it is better replaced."""
+    def is_worn(self) -> bool:
+        """Whether it forked so often, or holds so much more memory than at its second fork, that it is to be replaced."""
+        if self._forks >= MOST_FORKS:
+            return True
         try:
             resident_bytes = int(psutil.Process(self.pid).memory_info().rss)
         except psutil.Error:
@@ -73,6 +78,7 @@ class ForkServer:
         """
         lifeline, stdin = os.pipe()
         stdout, output = os.pipe()
+        self._forks += 1
         process = ForkedProcess(self, stdin=os.fdopen(stdin, "wb"), stdout=os.fdopen(stdout, "rb"))
         try:
             channel = self._channel or self._start(directory, output)

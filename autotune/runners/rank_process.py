@@ -148,7 +148,7 @@ class RankProcess:
     def _forked(self, command: RankCommand, argv: tuple[str, ...]) -> ForkedProcess:
         environment = self._environment(command)
         lasting = {name: value for name, value in environment.items() if name not in RENDEZVOUS_VARIABLES}
-        if self._server is not None and self._server_environment == lasting and not self._server.has_grown:
+        if self._server is not None and self._server_environment == lasting and not self._server.is_worn:
             try:
                 self._token = self._server_token
                 return self._server.fork(directory=self._directory, environment=command.environment)

@@ -11,6 +11,7 @@ import pytest
 from autotune.evaluators import op_cache
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
+from autotune.runners import fork_server
 from autotune.runners.rank_process import RankProcess
 from autotune.trials import Budget, FailureKind, Stage
 from autotune.workload import WorkloadReference
@@ -113,6 +114,15 @@ def test_a_dead_server_is_replaced(run, host):
     os.kill(pid, signal.SIGKILL)
     outcome = run(request(config(), budget=Budget(steps=3)), workload=faulty("healthy"))
     assert outcome.measurement is not None
+    assert host.server_pid != pid
+
+
+def test_a_worn_server_is_replaced(run, host, monkeypatch):
+    trial = request(config(), budget=Budget(steps=3))
+    run(trial, workload=faulty("healthy"))
+    pid = host.server_pid
+    monkeypatch.setattr(fork_server, "MOST_FORKS", 1)
+    assert run(trial, workload=faulty("healthy")).measurement is not None
     assert host.server_pid != pid
 
 
