@@ -56,7 +56,7 @@ class ForkServer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether it forked so often, or holds so much more memory than at its second fork, that it is to be replaced."""
+        """Whether it is to be replaced: it forked so often, or holds so much more memory than at its second fork."""
         if self._forks >= MOST_FORKS:
             return True
         try:
