@@ -11,11 +11,11 @@ from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
 from autotune.trials import Trial
 
-DRAWN_TRIALS = 1_000
+DRAWN_TRIALS = 500
 """Completed trials in a chart, and as many failed ones, beside those that stand out."""
 LINES = 300
 """Trials in the chart of parallel coordinates, each of which crosses all of it."""
-LISTED_TRIALS = 500
+LISTED_TRIALS = 200
 """Trials in a table, beside those that stand out."""
 LISTED_REASONS = 50
 """Rows of a table of failures."""

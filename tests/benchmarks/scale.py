@@ -169,7 +169,8 @@ def grow(url: str, *, trials: int, slots: int) -> None:
         ("state", stored, "set_attribute"),
     ):
         setattr(owner, name, clocks.timed(part, getattr(owner, name)))
-    print(f"\n{trials:,} trials over {slots:,} slots, random search, {storages.shown(url)}")
+    what = f"random search in {study.space.count:,} configurations"  # known ones are proposed again, the more the more
+    print(f"\n{trials:,} trials over {slots:,} slots, {what}, {storages.shown(url)}")
     print(f"{'':9}{'processor ms per trial, in the window that ends at this trial':^48}{'MB':>10}{'MB':>10}")
     print(f"{'trials':>9}{''.join(f'{part:>8}' for part in (*PARTS, 'whole'))}{'resident':>10}{'storage':>10}")
     begun_s = time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from io import StringIO
 
@@ -112,3 +113,15 @@ def test_settings_in_short(value, text):
 @pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (60, "1:00"), (3605, "1:00:05")])
 def test_clock(seconds, text):
     assert clock(seconds) == text
+
+
+def test_a_note_while_a_trial_runs_stands_above_the_line_and_does_not_take_it(summary):
+    progress = Progress(replace(summary, trials=()), stop=StopRequest())
+    console = Console(file=io.StringIO(), width=100)
+    display = LiveDisplay(console, progress)
+    display.note("getting ready")
+    assert progress.stage == "getting ready"
+    display.trial_started(replace(summary.trials[0], state=TrialState.RUNNING, outcome=None, score=None))
+    display.note("the storage does not answer")
+    assert progress.stage == "starting"
+    assert console.file.getvalue() == "the storage does not answer\n"

@@ -35,6 +35,12 @@ def many(summary):
     return replace(summary, trials=tuple(trials), trial_budget=len(trials))
 
 
+def drawn_at_most(summary):
+    """As many as are spread, and those that stand out: new bests, the Pareto set with its equals, start and best."""
+    standing_out = 2 * COPIES + len(report.pareto(summary.finished)) + 3
+    return 2 * thinning.DRAWN_TRIALS + standing_out
+
+
 @given(st.lists(st.integers()), st.integers(2, 50))
 def test_a_spread_keeps_order_ends_and_bound(items, limit):
     found = spread(items, limit)
@@ -51,9 +57,10 @@ def test_a_small_study_is_shown_whole(summary):
     assert thinning.drawn_in_words(summary) == thinning.listed_in_words(summary) == ""
 
 
-def test_what_stands_out_is_drawn(many, summary):
+def test_what_stands_out_is_drawn(many):
     few = drawn(many)
-    assert len(few.trials) <= 2 * thinning.DRAWN_TRIALS + COPIES + 3 * len(summary.trials)
+    assert len(few.trials) < len(many.trials) / 1.5
+    assert len(few.trials) <= drawn_at_most(many)
     assert (few.best, few.baseline, few.reference) == (many.best, many.baseline, many.reference)
     assert report.pareto(few.finished) == report.pareto(many.finished)
     numbers = {trial.number for trial in few.trials}
@@ -67,7 +74,7 @@ def test_what_stands_out_is_drawn(many, summary):
 def test_charts_and_tables_are_bounded(many):
     few = drawn(many)
     for figure in (charts.progress(few), charts.progress_in_time(few), charts.trade_off(few)):
-        assert sum(len(trace["x"]) for trace in figure["data"]) < 4 * thinning.DRAWN_TRIALS
+        assert sum(len(trace["x"]) for trace in figure["data"]) <= 2 * drawn_at_most(many)
     lines = parallel.parallel_coordinates(few)
     assert any(trace["name"] == "your start" for trace in lines["data"])
     drawn_lines = sum(trace["x"].count(None) for trace in lines["data"])

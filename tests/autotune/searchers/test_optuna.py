@@ -21,6 +21,7 @@ class TestTpe(SearcherContract):
         return OptunaSearcher(space, sampler="tpe", seed=seed)
 
 
+@pytest.mark.slow  # seconds a proposal while asks are open; the other samplers take the same ways
 class TestGp(SearcherContract):
     def make(self, space, seed):
         return OptunaSearcher(space, sampler="gp", seed=seed)
