@@ -6,6 +6,7 @@ Where the two searches came to different winners, these run against each other i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -37,12 +38,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        run_twice(options.campaign.absolute(), options.set, folder)
+        campaign = options.campaign.absolute()
+        with contextlib.chdir(folder):  # where the logs go
+            run_twice(campaign, options.set)
 
 
-def run_twice(campaign: Path, overrides: Sequence[str], folder: Path) -> None:
-    """Run the campaign's studies in a folder, and print."""
-    url = f"sqlite:///{folder.absolute()}/autotune.db"
+def run_twice(campaign: Path, overrides: Sequence[str]) -> None:
+    """Run the campaign's studies in the current folder, and print."""
+    url = "sqlite:///autotune.db"
     storage = storages.connect(url)
     try:
         for name in NAMES:
@@ -50,7 +53,7 @@ def run_twice(campaign: Path, overrides: Sequence[str], folder: Path) -> None:
             known = name in storage.names()
             verb = ["resume", name] if known else ["launch", str(campaign), "--study", name, *changes]
             command = [sys.executable, "-m", "autotune", *verb, "--storage", url, "--quiet"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode != 0:
                 sys.exit(done.stdout + done.stderr)
             _print(campaigns.summary(storage.open(name)))
