@@ -67,7 +67,8 @@ def test_two_probabilities_make_one(one, other):
     assert there + back == pytest.approx(1)
 
 
-@given(st.lists(st.floats(-5, 5), min_size=2, max_size=8))
+# Sixteenths add up exactly: the two have tolerances of their own for sums that are equal but for rounding.
+@given(st.lists(st.integers(-80, 80).map(lambda sixteenths: sixteenths / 16), min_size=2, max_size=8))
 @settings(deadline=None, max_examples=25)
 def test_the_paired_test_is_scipys(differences):
     expected = permutation_test(
