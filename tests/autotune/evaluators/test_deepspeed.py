@@ -281,6 +281,7 @@ def test_a_workload_that_cannot_be_trained(run, function, kind, words):
     assert words in failure_of(run(request(config()), workload=faulty(function)), kind).reason
 
 
+@pytest.mark.slow  # as test_warm_trials does it with a workload that is never built
 def test_a_rank_that_does_not_come_is_a_timeout(run):
     deadlines = Deadlines(initialize_s=4.0)
     outcome = run(request(config()), workload=faulty("asleep"), ranks=2, deadlines=deadlines, execution="cold")
@@ -346,7 +347,7 @@ def test_cancellation_ends_even_what_ignores_sigterm(run, tmp_path):
     assert time.monotonic() - started < 60
 
 
-@pytest.mark.parametrize("execution", ["warm", "cold"])
+@pytest.mark.parametrize("execution", ["warm", pytest.param("cold", marks=pytest.mark.slow)])
 def test_ranks_die_with_their_controller(tmp_path, execution):
     more = {"workload": "faulty('stubborn')", "execution": repr(execution), "run_directory": repr(str(tmp_path))}
     code = f"""

@@ -35,7 +35,7 @@ CONFIGS = {
     ),
     "bf16, recomputing": (config(1, bf16={"enabled": True}), True),
 }
-LATE = ("stage 1, clipping", "stage 2, optimizer offload", "stage 3, small buckets")
+LATE = ("stage 0", "stage 1, clipping", "stage 2, optimizer offload", "stage 3, small buckets")
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,7 @@ def test_a_dead_server_is_replaced(run, host):
     assert host.server_pid != pid
 
 
+@pytest.mark.slow  # as a dead one
 def test_a_worn_server_is_replaced(run, host, monkeypatch):
     trial = request(config(), budget=Budget(steps=3))
     run(trial, workload=faulty("healthy"))
