@@ -67,7 +67,6 @@ def summary(folder):
         opened.close()
 
 
-@pytest.mark.slow  # as test_stopping does it with trials that only wait, and test_failing_scripts with a script
 def test_a_campaign_killed_in_its_third_trial_is_resumed(folder):
     short = ["--set", "budget.seconds=1", "--set", "space.narrow.gradient_accumulation_steps=[1, 4]"]
     short += ["--set", "finals={candidates: 1, runs: 6}"]

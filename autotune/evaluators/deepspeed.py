@@ -13,11 +13,10 @@ from autotune.evaluators import op_cache
 from autotune.evaluators.attempts import Attempts
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.protocol import RankCommand, RankHost, ShouldPrune, never_prune
-from autotune.evaluators.rank_files import REQUEST_FILE, RankAssignment, folder_name
+from autotune.evaluators.rank_files import RANK_WORKER, REQUEST_FILE, RankAssignment, folder_name
 from autotune.trials import Outcome, Stage, TrialRequest
 from autotune.workload import WorkloadReference
 
-RANK_WORKER = ("-P", "-m", "autotune.evaluators.rank_worker")
 FORK_SERVER = ("-P", "-m", "autotune.evaluators.rank_worker.fork_server")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from autotune.trials import Budget, Intermediate, Outcome, TrialRequest
 from autotune.workload import WorkloadReference
 
+RANK_WORKER = ("-P", "-m", "autotune.evaluators.rank_worker")
+"""Arguments of Python for a rank as a process of its own."""
 REQUEST_FILE = "request.json"
 STAGE_FILE = "stage"
 INTERMEDIATES_FILE = "intermediates.json"

@@ -24,6 +24,8 @@ PACKAGE_VARIABLE = "AUTOTUNE_PROBE_PACKAGE"
 CANNOT_WRITE = os.EX_IOERR
 """Exit code of a guard that could not write the files of its trial."""
 PID_FILE = "pid"
+SEEN_FILE = "seen"
+"""The guard's answer to it, with the same number: from now on it sees how that process ends."""
 ENGINE_FILE = "engine.json"
 STEPS_FILE = "steps.jsonl"
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from autotune.evaluators import sent_code
-from autotune.evaluators.rank_files import RankAssignment
+from autotune.evaluators.rank_files import RANK_WORKER, RankAssignment
 from autotune.evaluators.rank_worker import life, lifeline
 from autotune.evaluators.rank_worker.reporter import Reporter
 from autotune.trials import Stage
@@ -43,8 +43,6 @@ LOOK_S = 0.05
 """How often a fork is looked at whose descendants hold its report open."""
 FORK_FAILED = 70
 """Exit code of a fork that did not get as far as its trial (EX_SOFTWARE of sysexits.h)."""
-COLD = ("-P", "-m", "autotune.evaluators.rank_worker")
-"""Arguments of a rank as a process of its own."""
 LEARNT_PACKAGES = ("torch", "deepspeed", "numpy")
 """What a fork had to load of these, the server loads too: the next one finds it there."""
 IDLE_THREADS = ("tqdm",)
@@ -239,7 +237,7 @@ def _start_cold_if_it_must(prepared: Prepared) -> None:
         why = "it initialised CUDA as it was imported"
     if why is not None:
         print(f"[autotune] forks can't share this workload: {why}; its trials start cold", flush=True)  # noqa: T201
-        os.execv(sys.executable, [sys.executable, *COLD])  # noqa: S606 - our own arguments
+        os.execv(sys.executable, [sys.executable, *RANK_WORKER])  # noqa: S606 - our own arguments
 
 
 def _until_ended(child: int, report: int, channel: socket.socket) -> bytes:

@@ -8,6 +8,7 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -17,11 +18,14 @@ from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.rank_worker import failures
 from autotune.evaluators.rank_worker.failures import TrialFailed
 from autotune.evaluators.rank_worker.reporter import Reporter
-from autotune.evaluators.script_files import ASSIGNMENT_FILE, PID_FILE, ScriptAssignment, rank_folder
+from autotune.evaluators.script_files import ASSIGNMENT_FILE, PID_FILE, SEEN_FILE, ScriptAssignment, rank_folder
 from autotune.trials import FailureKind, Intermediate, Stage
 
 DISTRIBUTED = "torch.distributed.distributed_c10d"
 DEEPSPEED = "deepspeed"
+SEEN_WITHIN_S = 2.0
+"""A rank that ends at once waits so long for the guard to see it: its launcher takes the exit code away soon."""
+LOOK_S = 0.01
 
 
 def install(directory: str) -> None:
@@ -152,9 +156,15 @@ class Probe:
         self.deliver(self._caught or failures.result_of(error, stage=self._stage, initializing=False))
 
     def at_exit(self) -> None:
-        """Report what initialize raised, where the script caught it and gave up."""
+        """Report what initialize raised, where the script caught it and gave up; end only once the guard looks on."""
         if self._caught is not None:
             self.deliver(self._caught)
+        if self._reporter is None or self._delivered or os.getpid() != self._pid():
+            return
+        seen = self._reporter.directory / SEEN_FILE
+        deadline_s = time.monotonic() + SEEN_WITHIN_S
+        while not _names(seen, os.getpid()) and time.monotonic() < deadline_s:
+            time.sleep(LOOK_S)
 
     def _check_ranks(self, started: int) -> None:
         """Tell at once of another number of ranks than the trial waits for; the guard then ends the command."""
@@ -211,6 +221,14 @@ def _claimed(path: Path, *, joins: bool) -> bool:
         return False
     finally:
         own.unlink(missing_ok=True)
+
+
+def _names(path: Path, pid: int) -> bool:
+    """Say whether a file has this process's number."""
+    try:
+        return path.read_text() == str(pid)
+    except FileNotFoundError:
+        return False
 
 
 def _is_alive(path: Path) -> bool:

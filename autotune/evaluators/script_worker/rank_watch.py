@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -14,11 +16,15 @@ import psutil
 
 from autotune.evaluators.protocol import RankReport
 from autotune.evaluators.rank_files import INTERMEDIATES_FILE, RESULT_FILE, STAGE_FILE
-from autotune.evaluators.script_files import PID_FILE, rank_folder
+from autotune.evaluators.script_files import PID_FILE, SEEN_FILE, rank_folder
 from autotune.trials import Stage
 
 _EXIT_CODE_FIELD = 52
 """Of /proc/<pid>/stat, counted from 1 (proc(5)); after the name in brackets comes field 3."""
+_PIDFD_INFO = struct.Struct("QQ11Ii")
+"""What every version of `struct pidfd_info` begins with (linux/pidfd.h): mask, cgroup, ids, exit code."""
+_PIDFD_GET_INFO = 3 << 30 | _PIDFD_INFO.size << 16 | 0xFF << 8 | 11
+_PIDFD_INFO_EXIT = 1 << 3
 _STAGES = {stage.value: stage for stage in Stage}
 LOST_GRACE_S = 3.0
 """A launcher that took a rank's exit code has this long to end with one of its own (it writes a summary first)."""
@@ -80,6 +86,7 @@ class RankWatch:
             return
         self._pid = int(text)
         self._end = _End(self._pid)
+        (self.folder / SEEN_FILE).write_text(text)
 
     def _enforce(self, limit_bytes: int) -> None:
         try:
@@ -95,7 +102,8 @@ class RankWatch:
 class _End:
     """The end of a process that is not a child of this one.
 
-    A thread waits for it: only until the launcher asks (torchrun: within 0.1 s) can its exit code be seen.
+    A thread waits for it: on a kernel below 6.15, only until the launcher asks (torchrun: within 0.1 s) can its exit
+    code be seen.
     """
 
     def __init__(self, pid: int) -> None:
@@ -122,6 +130,8 @@ class _End:
         poller.register(self._descriptor, select.POLLIN)
         poller.poll()  # readable once the process has ended
         self.exit_code = _exit_code_of_zombie(self._pid)
+        if self.exit_code is None:
+            self.exit_code = _exit_code_kept(self._descriptor)
         self.at_s = time.monotonic()
         os.close(self._descriptor)
 
@@ -143,8 +153,20 @@ def _exit_code_of_zombie(pid: int) -> int | None:
     fields = stat.rpartition(")")[2].split()
     if fields[0] != "Z":
         return None
-    status = int(fields[_EXIT_CODE_FIELD - 3])
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE_FIELD - 3]))
+
+
+def _exit_code_kept(descriptor: int) -> int | None:
+    """Return how a process ended that its launcher has asked about, as `subprocess` says it; None on older kernels.
+
+    From Linux 6.15 on, a descriptor of a process keeps it (PIDFD_GET_INFO, pidfd_open(2)).
+    """
+    request = _PIDFD_INFO.pack(_PIDFD_INFO_EXIT, *[0] * 13)
+    try:
+        mask, *_, status = _PIDFD_INFO.unpack(fcntl.ioctl(descriptor, _PIDFD_GET_INFO, request))
+    except OSError:
+        return None
+    return os.waitstatus_to_exitcode(status) if mask & _PIDFD_INFO_EXIT else None
 
 
 def name_of(number: int) -> str:

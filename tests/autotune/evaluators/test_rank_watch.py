@@ -1,15 +1,20 @@
+import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from autotune.evaluators.rank_files import RESULT_FILE, STAGE_FILE
-from autotune.evaluators.script_files import PID_FILE
+from autotune.evaluators.script_files import PID_FILE, SEEN_FILE
 from autotune.evaluators.script_worker import rank_watch
 from autotune.evaluators.script_worker.rank_watch import RankWatch
 from autotune.trials import Stage
+
+KERNEL = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
 class Launcher:
@@ -32,8 +37,8 @@ def watch(tmp_path, launcher):
     return RankWatch(1, directory=tmp_path, launcher=launcher, memory_limit_bytes=None)
 
 
-def start(watch, source="import time; time.sleep(60)"):
-    process = subprocess.Popen([sys.executable, "-c", source])
+def start(watch, source="import time; time.sleep(60)", **options):
+    process = subprocess.Popen([sys.executable, "-c", source], **options)
     (watch.folder / PID_FILE).write_text(str(process.pid))
     return process
 
@@ -65,9 +70,25 @@ def test_the_exit_code_is_read_from_the_zombie(watch, number, exit_code):
     process = start(watch)
     assert watch.poll().running
     assert watch.pid == process.pid
+    assert (watch.folder / SEEN_FILE).read_text() == str(process.pid)
     process.send_signal(number)
     assert ended(watch).exit_code == exit_code  # nobody has waited for it yet
     assert process.wait() == exit_code
+
+
+@pytest.mark.parametrize(
+    ("source", "exit_code"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)]
+)
+def test_an_exit_code_that_its_launcher_took_is_read_from_the_kernel(watch, monkeypatch, source, exit_code):
+    if KERNEL < (6, 15):
+        pytest.skip("needs Linux 6.15 or later: older ones keep no exit code that was asked for")
+    asked = threading.Event()
+    monkeypatch.setattr(rank_watch, "_exit_code_of_zombie", lambda pid: asked.wait(20) and None)
+    process = start(watch, f"input(); {source}", stdin=subprocess.PIPE)
+    assert watch.poll().running
+    process.communicate(b"now\n")  # waits for it
+    asked.set()
+    assert ended(watch).exit_code == exit_code
 
 
 def test_an_exit_code_that_its_launcher_took_is_waited_for_and_then_unknown(watch, launcher, monkeypatch):
@@ -98,8 +119,7 @@ def test_above_its_memory_limit_a_rank_is_killed(tmp_path, launcher):
     (tmp_path / "rank0").mkdir()
     watch = RankWatch(0, directory=tmp_path, launcher=launcher, memory_limit_bytes=1_000_000)
     process = start(watch)
-    watch.poll()
-    report = watch.poll()
+    report = ended(watch)
     assert report.memory_exceeded_bytes > 1_000_000
     assert process.wait() == -9
 
