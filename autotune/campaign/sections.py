@@ -104,7 +104,11 @@ class PlacementSection(_Section):
 
 
 class BudgetSection(_Section):
-    """How long one trial trains at most: exactly one of seconds, steps or samples."""
+    """How long one trial trains: exactly one of seconds, steps or samples.
+
+    It ends before when its step time is precise, and later only where it has not yet trained as long as the start did,
+    at which time their losses are compared.
+    """
 
     seconds: float | None = None
     """Training time after start-up."""
@@ -242,6 +246,16 @@ class Campaign(_Section):
         if self.execution == "warm" and self.workload.command is not None:
             raise CampaignError(
                 "execution: got warm with workload.command; a command starts its own processes, so leave execution out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _warm_trials_are_checked_cold(self) -> Self:
+        starts_cold = self.execution == "cold" or self.workload.command is not None
+        if self.cold_check_every and (starts_cold or self.evaluator != "deepspeed"):
+            raise CampaignError(
+                f"cold_check_every: got {self.cold_check_every}; it runs trials again cold that ran warm, and none of "
+                "this campaign's do (real trials of a function, execution: warm); leave it out"
             )
         return self
 

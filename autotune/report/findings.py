@@ -76,7 +76,7 @@ def headline(summary: StudySummary) -> str:
         if not others:
             return "Your own configuration has been measured; nothing else has run yet."
         return f"Nothing beat your own configuration in {units.count(others, 'trial')}."
-    return f"Trial {best.number} beats your configuration: {gain(best)}."
+    return f"Trial {best.number} beats your configuration{_not_in(best)}: {gain(best)}."
 
 
 def gain(trial: Trial) -> str:
@@ -85,6 +85,15 @@ def gain(trial: Trial) -> str:
     if trial.convergence_ratio is not None:
         parts.append(f"{units.times(trial.convergence_ratio)} the convergence speed")
     return f"{units.listed(parts)} (R = {units.score(trial.score)})"
+
+
+def _not_in(trial: Trial) -> str:
+    """Return in which part of R a trial that beats the start falls behind it: ' in R, not in throughput', or ''."""
+    behind = trial.throughput_ratio is not None and trial.throughput_ratio < 1
+    slow = trial.convergence_ratio is not None and trial.convergence_ratio < 1
+    if not behind and not slow:
+        return ""
+    return f" in R, not in {'throughput' if behind else 'convergence speed'}"
 
 
 def tally(summary: StudySummary) -> str:

@@ -68,6 +68,7 @@ def test_overrides_are_laid_over(write):
         ("trials.x=5", None),
         ("ds_config.a.b=1", "holds 'ds.json'"),
         ("evaluator=real", "evaluator: got 'real'"),
+        ("cold_check_every=8", "cold_check_every: got 8; it runs trials again cold that ran warm, and none of this"),
         ("name=a/b", "name: got 'a/b'"),
         ("trials=[1", "not valid YAML"),
         ("hardware=3", "hardware: got 3; it must be a mapping"),

@@ -20,6 +20,22 @@ def test_the_gain(summary):
     assert tally(summary).startswith(f"24 of 24 trials executed; {len(summary.failed)} failed (")
 
 
+@pytest.mark.parametrize(
+    ("throughput", "convergence", "words"),
+    [
+        (1.5, 1.2, "beats your configuration: 1.50x the throughput and 1.20x"),
+        (0.31, 2.1, "beats your configuration in R, not in throughput: 0.31x the throughput and 2.10x"),
+        (2.5, 0.8, "beats your configuration in R, not in convergence speed: 2.50x the throughput and 0.80x"),
+        (1.5, None, "beats your configuration: 1.50x the throughput (R"),
+    ],
+)
+def test_what_the_gain_costs_is_said(summary, altered, throughput, convergence, words):
+    number = summary.best.number
+    ratios = {"throughput_ratio": throughput, "convergence_ratio": convergence}
+    told = altered(lambda trial: replace(trial, **ratios) if trial.number == number else trial)
+    assert f"Trial {number} {words}" in headline(told)
+
+
 def test_nothing_beat_the_start(altered, summary):
     flat = altered(lambda t: replace(t, score=t.score and (1.0 if t.is_baseline else 0.5)))
     assert headline(flat) == "Nothing beat your own configuration in 23 trials."
