@@ -11,6 +11,7 @@ import pytest
 from autotune.errors import ResourceError
 from autotune.testing.runners import ProcessEvaluator, RunnerContract, ScriptedEvaluator, request
 from autotune.trials import FailureKind
+from tests import failures
 
 ray_runner = pytest.importorskip("autotune.runners.ray_runner")
 ray_host = pytest.importorskip("autotune.runners.ray_host")
@@ -78,8 +79,8 @@ def test_a_trial_whose_actor_is_killed_is_measured_again_on_another(sleeping, tm
     (remark,) = finished.outcome.measurement.remarks
     assert remark == "measured anew after its host was lost (rank 1 died)"
     assert "trial 0: rank 1 died; it is measured again" in sleeping.told
-    assert not rank.is_running()
-    assert not other.is_running()
+    assert not failures.is_alive(rank)
+    assert not failures.is_alive(other)
     assert pids(tmp_path, 0)[1][1] != actor.pid
     assert sleeping.collect(0.0) is None
     sleeping.submit(request(1))
@@ -92,7 +93,7 @@ def test_an_actor_that_does_not_answer_is_lost(sleeping, tmp_path, monkeypatch):
     wait_until((tmp_path / "0" / "rank0" / "again").exists, 10)
     actor.send_signal(signal.SIGSTOP)
     assert sleeping.collect(60.0).outcome.measurement.remarks
-    wait_until(lambda: not rank.is_running(), 20)
+    wait_until(lambda: not failures.is_alive(rank), 20)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from autotune.errors import ResourceError
 from autotune.runners import ray_slots
 from autotune.testing.runners import ProcessEvaluator, request
 from autotune.trials import FailureKind
+from tests import failures
 from tests.autotune.runners.ray_nodes import PROCESSORS, RayNodes, wait_until
 
 ray_runner = pytest.importorskip("autotune.runners.ray_runner")
@@ -152,7 +153,7 @@ def test_a_node_joins_and_dies_and_its_trial_is_measured_on_another(nodes, opene
     killed_s = time.monotonic()
     wait_for(runner, lambda: any("it is measured again" in line for line in runner.told))
     assert time.monotonic() - killed_s < 20
-    assert not rank.is_running()
+    assert not failures.is_alive(rank)
     wait_for(runner, lambda: runner.slots == 1)
     (tmp_path / "go").touch()
     outcomes = {finished.request.number: finished.outcome for finished in (finish(runner), finish(runner))}

@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import failures
+
 pytestmark = pytest.mark.ray
 
 CONTROLLER = str(Path(__file__).with_name("ray_controller.py"))
@@ -30,7 +32,7 @@ def rank_processes(directory, ranks=2):
 
 
 def alive(processes):
-    return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in processes if failures.is_alive(process)]
 
 
 def read_word(descriptor, word, timeout_s=60):

@@ -13,6 +13,7 @@ import pytest
 
 from autotune.errors import ResourceError
 from autotune.testing.runners import ProcessEvaluator
+from tests import failures
 
 ray_runner = pytest.importorskip("autotune.runners.ray_runner")
 ray_session = pytest.importorskip("autotune.runners.ray_session")
@@ -71,7 +72,7 @@ def test_a_running_cluster_is_joined_and_left_running(tmp_path):
         family = psutil.Process(head.pid).children(recursive=True)
         head.communicate("end\n", timeout=30)
         assert head.returncode == 0
-        assert [process for process in family if process.is_running()] == []
+        assert [process for process in family if failures.is_alive(process)] == []
 
 
 def test_the_advice_for_a_cluster_that_wants_a_token():
