@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from autotune.workload import TrainingWorkload
 
 MESSAGE_BYTES = 256 * 1024
-LOOK_S = 0.05
-"""How often a fork is looked at whose descendants hold its report open."""
 FORK_FAILED = 70
 """Exit code of a fork that did not get as far as its trial (EX_SOFTWARE of sysexits.h)."""
 LEARNT_PACKAGES = ("torch", "deepspeed", "numpy")
@@ -243,9 +241,11 @@ def _start_cold_if_it_must(prepared: Prepared) -> None:
 def _until_ended(child: int, report: int, channel: socket.socket) -> bytes:
     """Wait for the end of a fork and return what it reported; end this process when the host is gone."""
     told = b""
-    watched: list[Any] = [report, channel]
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        ready, _, _ = select.select(watched, [], [], LOOK_S)
+    ending = os.pidfd_open(child)
+    watched: list[Any] = [ending, report, channel]
+    ready: list[Any] = []
+    while ending not in ready:
+        ready, _, _ = select.select(watched, [], [])
         if channel in ready:
             os._exit(0)  # nothing is asked for while a fork runs: the host is gone, and the fork's lifeline with it
         if report in ready:
@@ -255,6 +255,7 @@ def _until_ended(child: int, report: int, channel: socket.socket) -> bytes:
                 watched.remove(report)
     if report in watched and select.select([report], [], [], 0)[0]:
         told += os.read(report, MESSAGE_BYTES)
+    os.close(ending)
     os.close(report)
     return told
 
