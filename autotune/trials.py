@@ -167,6 +167,8 @@ class Measurement:
     """Per step, time during which a collective was under way, from profiled steps outside the timed ones."""
     measuring_s: float = 0.0
     """What measuring took beside training, on rank 0: the held-out losses and the profiled steps."""
+    steps_s: float | None = None
+    """What all steps took as they were, the untimed ones included (`training_time_s` charges these at the median)."""
     skipped_steps: int = 0
     """Optimizer steps that an overflowing loss scale skipped."""
     effective_config: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Trials, cold and warm, beside the steps alone and beside DeepSpeed's own autotuner: seconds, and their ratios.
 
-All in one run, interleaved, since a shared machine's speed drifts. `steps` is what no tool can save: every optimizer
-step of the trial at the median step's time, and the held-out losses and profiled steps that the measurement takes.
+All in one run, interleaved, since a shared machine's speed drifts. `steps` is what no tool can save: the optimizer
+steps of the trial as they were, and the held-out losses and profiled steps that the measurement takes. A fresh engine's
+first steps take longer than later ones, warm or cold; `at median` is the overhead with each step charged at the median.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class Timed:
 
     whole_s: float
     steps_s: float
+    """As they were, with what measuring took."""
+    at_median_s: float
+    """With every step at the median's time."""
     losses: tuple[float, ...]
 
     @property
@@ -114,7 +118,7 @@ def main() -> None:
 def table(folder: Path, repeats: int) -> None:
     """Print cold, warm and steps by ranks and stage, interleaved."""
     print(f"seconds, medians of {repeats}; a trial of {STEPS} timed steps; byte-gpt, 0.87 M parameters")
-    print("ranks stage    cold    warm   steps  warm/cold  overhead: cold    warm   losses")
+    print("ranks stage    cold    warm   steps  warm/cold  overhead: cold    warm  at median   losses")
     for ranks in (1, 2):
         trials = Trials(ranks, folder)
         try:
@@ -187,8 +191,14 @@ def _timed(outcome: Outcome) -> Timed:
     measured = outcome.measurement
     if measured is None:
         raise RuntimeError(str(outcome.failure))
-    steps_s = (measured.timed_steps + measured.warmup_steps) * measured.step_time_s
-    return Timed(outcome.duration_s, steps_s + measured.measuring_s, measured.training_losses)
+    if measured.steps_s is None:
+        raise RuntimeError("the measurement does not say how long its steps took")
+    return Timed(
+        whole_s=outcome.duration_s,
+        steps_s=measured.steps_s + measured.measuring_s,
+        at_median_s=measured.training_time_s + measured.measuring_s,
+        losses=measured.training_losses,
+    )
 
 
 def _row(ranks: int, stage: int, both: Sequence[tuple[Timed, Timed]]) -> str:
@@ -196,11 +206,12 @@ def _row(ranks: int, stage: int, both: Sequence[tuple[Timed, Timed]]) -> str:
     whole = [statistics.median(trial.whole_s for trial in trials) for trials in (cold, warm)]
     over = [statistics.median(trial.overhead_s for trial in trials) for trials in (cold, warm)]
     steps_s = statistics.median(trial.steps_s for trial in warm)
+    at_median_s = statistics.median(trial.whole_s - trial.at_median_s for trial in warm)
     equal = "equal" if {trial.losses for trial in cold} == {trial.losses for trial in warm} else "DIFFER"
     ratio = statistics.median(one.whole_s / other.whole_s for other, one in both)
     return (
         f"{ranks:5} {stage:5} {whole[0]:7.2f} {whole[1]:7.2f} {steps_s:7.2f}  {ratio:9.2f}"
-        f" {over[0]:15.2f} {over[1]:7.3f}   {equal}"
+        f" {over[0]:15.2f} {over[1]:7.3f} {at_median_s:10.3f}   {equal}"
     )
 
 

@@ -51,6 +51,7 @@ class Schedule:
         self._untimed_left = warmup_steps
         self._steps = 0
         self._timed_s = 0.0
+        self._untimed_s = 0.0
         self._sorted_s: list[float] = []
         self._first_s: list[float] = []
         self._shortest_untimed_s = math.inf
@@ -92,6 +93,11 @@ class Schedule:
     @property
     def ended_by(self) -> EndedBy:
         return self._length.ended_by(self._trained)
+
+    @property
+    def steps_s(self) -> float:
+        """All steps as they were."""
+        return self._timed_s + self._untimed_s
 
     @property
     def training_time_s(self) -> float:
@@ -141,6 +147,7 @@ class Schedule:
                 self._first_s.append(time_s)
         else:
             self._untimed_left -= 1
+            self._untimed_s += time_s
             self._shortest_untimed_s = min(self._shortest_untimed_s, time_s)
 
     def record_held_out(self, loss: float) -> None:

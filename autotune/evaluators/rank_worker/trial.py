@@ -140,6 +140,7 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
         optimizer_s=phase_s[OPTIMIZER],
         communication_s=communication_s,
         measuring_s=measuring_s,
+        steps_s=schedule.steps_s,
         skipped_steps=skipped_steps,
         effective_config=effective,
         versions={

@@ -44,6 +44,7 @@ def test_steps_are_counted_after_the_warm_up():
     assert plan.timed_steps == 5
     assert plan.step_time_s == 1.0
     assert plan.training_time_s == 9.0 + 2 * 1.0
+    assert plan.steps_s == 9.0 + 9.0 + 5.0
     assert plan.convergence_time_s == plan.training_time_s
     assert plan.loss_before == 10.0
     assert plan.loss_at_convergence_time == 10.0 - 7
