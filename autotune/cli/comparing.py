@@ -21,7 +21,7 @@ from autotune.cli.launching import configured, create, print_plan, raise_budget
 from autotune.cli.options import Format
 from autotune.cli.session import run
 from autotune.cli.studies import opened, weights
-from autotune.cli.tables import print_report_table, print_standings
+from autotune.cli.tables import fits, print_report_table, print_standings
 from autotune.comparison import Comparison, Contender, Run, tables
 from autotune.errors import CampaignError, StudyError
 from autotune.objective import Objective
@@ -219,7 +219,10 @@ def _print(console: Console, compared: Comparison) -> None:
         write(console, Text(sentence, style="muted"))
     write(console, "")
     print_standings(console, tables.standings(compared))
-    for table in (tables.by_trials(compared), tables.duels(compared)):
+    best = tables.by_trials(compared)
+    if not fits(console, best):
+        best = tables.by_trials(compared, with_intervals=False)
+    for table in (best, tables.duels(compared, last_only=True)):
         if table.rows:
             write(console, "")
             print_report_table(console, table)

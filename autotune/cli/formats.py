@@ -31,9 +31,13 @@ class Column(Generic[Row]):
     """Terminals narrower than this don't show it."""
 
 
+COLUMN_GAP = 2
+"""Blanks between the columns of a table."""
+
+
 def print_table(console: Console, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:
     """Print rows as an aligned table without lines."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="muted", collapse_padding=True)
+    table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="muted", collapse_padding=True)
     shown = [column for column in columns if console.width >= column.from_width]
     for column in shown:
         table.add_column(

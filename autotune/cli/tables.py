@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from autotune.cli.console import write
-from autotune.cli.formats import Column, print_table
+from autotune.cli.formats import COLUMN_GAP, Column, print_table
 from autotune.cli.settings import folded
 from autotune.report import tables
 from autotune.report.summary import StudySummary
@@ -41,6 +41,12 @@ def print_finals(console: Console, summary: StudySummary) -> None:
 def print_standings(console: Console, table: Table) -> None:
     """Print the contenders of a comparison, on a narrow terminal without the columns that matter least."""
     _print_unwrapped(console, table, _STANDINGS_FROM_WIDTH)
+
+
+def fits(console: Console, table: Table) -> bool:
+    """Say whether no cell of a table needs to be cut or folded."""
+    widths = (max(map(len, cells)) for cells in zip(table.columns, *table.rows, strict=True))
+    return sum(widths) + COLUMN_GAP * (len(table.columns) - 1) <= console.width
 
 
 def print_report_table(console: Console, table: Table) -> None:

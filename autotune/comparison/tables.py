@@ -31,8 +31,9 @@ def standings(comparison: Comparison) -> Table:
     return Table(columns=columns, rows=rows, figures=frozenset(range(1, 8)))
 
 
-def duels(comparison: Comparison) -> Table:
-    """Return every pair after every budget that was tested."""
+def duels(comparison: Comparison, *, last_only: bool = False) -> Table:
+    """Return every pair after every budget that was tested, or after the last of them only."""
+    last = max((duel.trials for duel in comparison.duels), default=0)
     rows = tuple(
         (
             str(duel.trials),
@@ -44,16 +45,18 @@ def duels(comparison: Comparison) -> Table:
             "yes" if wording.is_shown(duel) else "no",
         )
         for duel in comparison.duels
+        if duel.trials == last or not last_only
     )
     columns = ("Trials", "Pair", "Chance to be better", "Difference in R", "Pairs", "p (Holm)", "Shown")
     return Table(columns=columns, rows=rows, figures=frozenset({0, 2, 3, 4, 5}))
 
 
-def by_trials(comparison: Comparison) -> Table:
+def by_trials(comparison: Comparison, *, with_intervals: bool = True) -> Table:
     """Return the best R so far after 1, 2, 4, 8, ... trials, a column for each contender."""
+    said = _text if with_intervals else _value
     after = [2**power for power in range(comparison.trial_budget.bit_length()) if 2**power < comparison.trial_budget]
     rows = tuple(
-        (str(trials), *(_text(standing.by_trials.best[trials - 1]) for standing in comparison.standings))
+        (str(trials), *(said(standing.by_trials.best[trials - 1]) for standing in comparison.standings))
         for trials in (*after, comparison.trial_budget)
     )
     columns = ("Trials", *(standing.name for standing in comparison.standings))
@@ -83,6 +86,10 @@ def rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _text(estimate: Estimate) -> str:
     return wording.estimate(estimate.value, estimate.low, estimate.high)
+
+
+def _value(estimate: Estimate) -> str:
+    return wording.estimate(estimate.value, None, None)
 
 
 def _share(estimate: Estimate) -> str:

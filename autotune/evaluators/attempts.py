@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from autotune.evaluators import diagnosis
@@ -112,13 +113,20 @@ class Attempts:
 
 
 def _start(hosts: Sequence[RankHost], commands: Sequence[RankCommand]) -> Verdict | None:
-    """Start the processes; return a verdict where that fails already."""
-    for host, command in zip(hosts, commands, strict=True):
+    """Start the processes, all at once; return a verdict where that fails already."""
+
+    def start(host: RankHost, command: RankCommand) -> Verdict | None:
         try:
             host.start(command)
         except OSError as error:
             return Verdict(failure=diagnosis.cannot_start(error, directory=command.directory))
-    return None
+        return None
+
+    if len(hosts) == 1:
+        return start(hosts[0], commands[0])
+    with ThreadPoolExecutor(len(hosts), thread_name_prefix="start") as pool:
+        verdicts = list(pool.map(start, hosts, commands))
+    return next((verdict for verdict in verdicts if verdict is not None), None)
 
 
 def _let_leave(hosts: Sequence[RankHost]) -> None:

@@ -31,6 +31,19 @@ def test_running_it_again_runs_what_is_missing(cli):
     assert len({trial.config_hash for trial in trials_of("sim-tpe-seed1")}) == 7
 
 
+def test_nothing_is_cut_on_a_narrow_terminal(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    grid = ("compare", "c.yaml", "--searchers", "random,tpe,gp,cmaes", "--trials", "4", "--seeds", "2", "--quiet")
+    told = cli(*grid).out
+    assert "\u2026" not in told
+    best = [line.split() for line in told.splitlines() if line.split()[:1] in (["Trials"], ["1"], ["2"], ["4"])]
+    assert sorted(best[0][1:]) == ["cmaes", "gp", "random", "tpe"]
+    assert [row[0] for row in best[:4]] == ["Trials", "1", "2", "4"]
+    assert all(float(figure) >= 1.0 for row in best[1:4] for figure in row[1:])
+    duels = [line.split() for line in told.splitlines() if line.split()[-1:] in (["yes"], ["no"])]
+    assert [row[0] for row in duels] == ["4"] * 6
+
+
 def test_formats_and_report_file(cli, folder):
     answer = cli(*GRID, "--format", "json", "-o", "c.md")
     rows = json.loads(answer.out)
