@@ -222,7 +222,7 @@ def _bucket_count(configurations: Configurations, placement: Placement) -> Array
 
 def _gradients(configurations: Configurations, placement: Placement, ring: _Group) -> Traffic:
     stage = np.asarray(configurations.stage)
-    value = configurations.value_bytes
+    value = configurations.gradient_bytes
     share = ring_share(placement.shards)
     scatters = (stage == 3) | ((stage >= 1) & (np.asarray(configurations.multi_rank_bucket_allreduce) == 0))
     buffers = np.where(scatters, 1.0, 2.0) * np.where(stage >= 2, configurations.accumulation, 1.0)
@@ -297,11 +297,15 @@ def _tensor(
 def _pipeline(
     shape: ModelShape, cluster: Cluster, configurations: Configurations, c: Coefficients, placement: Placement
 ) -> Traffic:
-    """Return activations sent forward and their gradients sent back, per micro-batch and model chunk."""
+    """Return activations sent forward and their gradients sent back, per micro-batch and model chunk.
+
+    Each tensor-parallel rank sends its part and the receivers gather (Narayanan et al. 2021, section 4.1; DeepSpeed's
+    `is_pipe_partitioned`, deepspeed/runtime/pipe/engine.py).
+    """
     pipeline = np.asarray(configurations.pipeline_parallel)
     there = (pipeline > 1) * 1.0
     count = 2.0 * np.asarray(configurations.accumulation) * configurations.interleave * there
-    sent = count * _width_bytes(shape, configurations)
+    sent = count * _width_bytes(shape, configurations) / configurations.tensor_parallel
     inside = placement.pipeline_inside
     inter = cluster.inter_bandwidth * np.asarray(c.inter_efficiency) / placement.per_node
     intra = cluster.intra_bandwidth * np.asarray(c.intra_efficiency)

@@ -20,7 +20,8 @@ class Memory:
 
     Three readings of one training differ (the second and third hold the first): what tensors took at the peak
     (`peak_allocated_bytes`, torch.cuda.max_memory_allocated), what the allocator had reserved
-    (`peak_reserved_bytes`), and what nvidia-smi shows, with CUDA's context (`device_used_bytes`).
+    (`peak_reserved_bytes`), and what nvidia-smi shows, with CUDA's context (`device_used_bytes`, at most the card: an
+    allocator that meets the limit gives back what it had reserved).
     """
 
     parameters_bytes: Array
@@ -79,7 +80,9 @@ def memory(
 
     Model states in mixed precision with Adam are the ZeRO paper's (Rajbhandari et al. 2020, section 3 and figure 1):
     16 P at stage 0; 4 P + 12 P/N; 2 P + 14 P/N; 16 P/N. A frozen parameter has neither gradient nor states. In fp32
-    there is no second copy: 4 P of parameters, 4 P of gradients, 8 P of Adam's states.
+    there is no second copy: 4 P of parameters, 4 P of gradients, 8 P of Adam's states. At the optimizer step a rank's
+    gradients are copied to fp32 (measured: 20 bytes per parameter for 16, DeepSpeedExamples bf16_master_weight), at
+    stages 1 and 2 by way of a flat 16-bit copy (deepspeed/runtime/zero/stage_1_and_2.py, `averaged_gradients`).
     """
     c = coefficients
     stage = np.asarray(configurations.stage)
@@ -91,17 +94,29 @@ def memory(
 
     parameters = np.where(parameters_away, 0.0, value * local / np.where(stage == 3, shards, 1.0))
     gradients_away = optimizer_away & (stage >= 2)
-    gradients = np.where(gradients_away, 0.0, value * trainable / np.where(stage >= 2, shards, 1.0))
-    states_each = 4.0 * (configurations.optimizer_states + np.where(full_precision, 0.0, 1.0))
+    gradients = np.where(
+        gradients_away, 0.0, configurations.gradient_bytes * trainable / np.where(stage >= 2, shards, 1.0)
+    )
+    state = np.where(np.asarray(configurations.low_precision_states) > 0, 2.0, 4.0)
+    states_each = state * (configurations.optimizer_states + np.where(full_precision, 0.0, 1.0))
     updated = trainable / np.where(stage >= 1, shards, 1.0)
     optimizer = np.where(optimizer_away, 0.0, states_each * updated)
 
     activations = _activations(shape, configurations, c, placement) * value / 2.0
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
-    logits = c.logit_bytes * tokens * shape.vocabulary / configurations.tensor_parallel * value / 2.0
+    logits = (
+        c.logit_bytes
+        * tokens
+        * shape.predicted_fraction
+        * shape.vocabulary
+        / configurations.tensor_parallel
+        * value
+        / 2.0
+    )
     buckets = _buckets(configurations, trainable, shards, stage, value)
     live = _live_parameters(shape, configurations, c, placement)
-    copies = np.where(full_precision | optimizer_away, 0.0, 4.0 * updated * c.optimizer_temporary)
+    copied = np.where(np.asarray(configurations.low_precision_states) > 0, 2.0, np.where(stage == 3, 4.0, 4.0 + value))
+    copies = np.where(full_precision | optimizer_away, 0.0, copied * updated * c.optimizer_temporary)
     gathered = np.where(
         ((stage == 1) | (stage == 2)) & (shards > 1),
         value * np.minimum(configurations.allgather_bucket_size, trainable),
@@ -131,7 +146,7 @@ def memory(
         steady_bytes=steady,
         peak_allocated_bytes=peak,
         peak_reserved_bytes=reserved,
-        device_used_bytes=reserved + context,
+        device_used_bytes=np.minimum(reserved + context, capacity),
         capacity_bytes=capacity,
         margin_bytes=margin,
         out_of_memory=(margin < 0) | (host_margin < 0),
