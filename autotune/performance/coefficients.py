@@ -73,10 +73,12 @@ class Coefficients:
     cpu_adam_efficiency: Numbers
     offload_overlap_power: Numbers
     activation_bytes: Numbers
+    eager_activations: Numbers
     logit_bytes: Numbers
     live_parameters: Numbers
     optimizer_temporary: Numbers
     fragmentation: Numbers
+    fragmentation_at_limit: Numbers
     context_bytes: Numbers
     host_buffer: Numbers
     critical_batch_tokens: Numbers

@@ -47,7 +47,7 @@ class Communication:
     pipeline: Traffic
     sequence: Traffic
     gather_calls: Array
-    """Stage 3: fetches of modules per micro-step, by the host."""
+    """Stage 3: modules that the host looks after per micro-step, forward and backward."""
     persistent_tensors: Array
     buckets: Array
     """Gradient buckets per step."""
@@ -175,7 +175,7 @@ class _Gathers:
     passes: Array
     """Of forward and backward, how often the gathered elements move: 2, or less where they are kept for backward."""
     calls: Array
-    """Modules fetched per micro-step."""
+    """Modules whose hooks run per micro-step, forward and backward, gathered or persistent."""
     messages: Array
     """Collectives per micro-step: modules that are prefetched together share one."""
 
@@ -209,7 +209,7 @@ def _gathers(shape: ModelShape, configurations: Configurations, placement: Place
         persistent=total - gathered,
         persistent_tensors=tensors,
         passes=passes,
-        calls=2.0 * modules,
+        calls=2.0 * (layers * (LARGE_MATRICES + SMALL_MODULES) + 1.0),
         messages=passes * np.maximum(modules / together, np.minimum(modules, 1.0)),
     )
 

@@ -42,6 +42,8 @@ class Configurations:
     checkpointing: Numbers = 0.0
     checkpoint_offload: Numbers = 0.0
     """1 where checkpointed activations wait in host memory (`cpu_checkpointing`)."""
+    partition_activations: Numbers = 0.0
+    """1 where checkpoints are split over the tensor-parallel ranks (`activation_checkpointing.partition_activations`)."""
     offload_optimizer: Numbers = 0.0
     offload_parameters: Numbers = 0.0
     reduce_bucket_size: Numbers = 5e8
@@ -208,6 +210,7 @@ _READERS: dict[str, dict[str, Callable[[Any], float]]] = {
     "optimizer.type": {"optimizer_states": _optimizer_states},
     "precision": {"precision": _word(PRECISIONS)},
     "activation_checkpointing": {"checkpointing": _checkpointing},
+    "activation_checkpointing.partition_activations": {"partition_activations": _number},
     "activation_checkpointing.cpu_checkpointing": {"checkpoint_offload": _number},
     "zero_optimization.offload": {
         "offload_optimizer": _offload_optimizer,

@@ -14,6 +14,10 @@ from autotune.performance.placement import Placement
 from autotune.performance.shape import ModelShape
 
 
+CPU_PROCESS_BYTES = 4.5e8
+"""Resident size of a rank on a CPU that has torch and DeepSpeed loaded, before the model (measured, torch 2.13)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Bytes of the fullest rank; each field broadcasts to (..., configurations).
@@ -102,7 +106,8 @@ def memory(
     updated = trainable / np.where(stage >= 1, shards, 1.0)
     optimizer = np.where(optimizer_away, 0.0, states_each * updated)
 
-    activations = _activations(shape, configurations, c, placement) * value / 2.0
+    kept, working = _activations(shape, configurations, c, placement)
+    activations = (kept + working) * value / 2.0
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
     logits = (
         c.logit_bytes
@@ -124,15 +129,15 @@ def memory(
     )
 
     steady = parameters + gradients + optimizer
-    last_stage = activations / placement.in_flight
+    last_stage = kept / placement.in_flight * value / 2.0
     backward = np.maximum(activations, last_stage + logits) + buckets + live
     peak = steady + np.maximum(backward, np.maximum(copies, gathered))
-    context = c.context_bytes + np.zeros_like(peak)
+    context = np.where(np.asarray(cluster.device.is_cpu) > 0, CPU_PROCESS_BYTES, c.context_bytes) + np.zeros_like(peak)
     reserved = peak + (peak - steady) * c.fragmentation
     capacity = np.asarray(cluster.device.memory_bytes) + np.zeros_like(peak)
     host = _host(shape, configurations, c, placement, trainable, local)
     host_margin = cluster.host_memory_bytes - host
-    margin = capacity - peak - context
+    margin = capacity - peak - (peak - steady) * c.fragmentation_at_limit - context
     return Memory(
         parameters_bytes=parameters,
         gradients_bytes=gradients,
@@ -155,20 +160,24 @@ def memory(
     )
 
 
-def _activations(shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement) -> Array:
-    """Return bytes of 16-bit training that the fullest pipeline stage keeps.
+def _activations(shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement) -> tuple[Array, Array]:
+    """Return bytes of 16-bit training that the fullest pipeline stage keeps, and the working set of one layer.
 
     Full recomputation keeps a layer's input, 2 s b h, and while it recomputes one layer's working set (Korthikanti et
     al. 2022, section 5). The first pipeline stage keeps as many micro-batches as there are stages (section 4.2.3).
     """
-    each = activation_bytes_per_layer(shape, configurations) * c.activation_bytes
+    eager = np.where(np.asarray(configurations.fused_kernels) > 0, 1.0, c.eager_activations)
+    each = activation_bytes_per_layer(shape, configurations) * c.activation_bytes * eager
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
-    input_share = np.where(np.asarray(configurations.tensor_sequence_parallel) > 0, configurations.tensor_parallel, 1.0)
+    split = (np.asarray(configurations.tensor_sequence_parallel) > 0) | (
+        np.asarray(configurations.partition_activations) > 0
+    )
+    input_share = np.where(split, configurations.tensor_parallel, 1.0)
     inputs = 2.0 * tokens * shape.hidden / input_share
     layers = placement.stage_layers * placement.in_flight
     on_device = np.where(np.asarray(configurations.checkpoint_offload) > 0, 0.0, inputs * layers)
     full = np.asarray(configurations.checkpointing) == 1
-    return np.asarray(np.where(full, on_device + each, each * layers))
+    return np.where(full, on_device, each * layers), np.where(full, each, 0.0)
 
 
 def _buckets(configurations: Configurations, trainable: Array, shards: Array, stage: Array, value: Array) -> Array:

@@ -14,8 +14,8 @@ from autotune.performance.devices import Cluster, Device
 from autotune.performance.placement import Placement
 from autotune.performance.shape import ModelShape
 
-REFERENCE_PASSES_BYTES = 2.0
-"""Bytes of one value of 16-bit training."""
+CPU_TILES = 0.01
+"""Tiles that keep one core busy over those of a GPU's hundred or so multiprocessors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ def _layer(
     bandwidth = np.asarray(cluster.device.memory_bandwidth)
     tokens = shape.sequence * micro / sequence
     width = shape.hidden / tensor
-    rate = matmul_rate(cluster.device, configurations, c) * _saturation(width, tokens, c)
+    rate = matmul_rate(cluster.device, configurations, c) * _saturation(cluster.device, width, tokens, c)
     matrices = shape.layer_matrix_flops * micro / (tensor * sequence) / rate
     flash = np.asarray(configurations.flash_attention) > 0
     head_width = np.asarray(shape.hidden) / shape.heads
@@ -202,9 +202,11 @@ def _layer(
     )
 
 
-def _saturation(width: Array, tokens: Array, c: Coefficients) -> Array:
+def _saturation(device: Device, width: Array, tokens: Array, c: Coefficients) -> Array:
+    """Return the share of its rate that a product reaches; a CPU's core needs one tile where a GPU needs a hundred."""
     area = tokens * width
-    return np.asarray(width / (width + c.matmul_half_width) * area / (area + c.matmul_half_area))
+    half_area = c.matmul_half_area * np.where(np.asarray(device.is_cpu) > 0, CPU_TILES, 1.0)
+    return np.asarray(width / (width + c.matmul_half_width) * area / (area + half_area))
 
 
 def _without_fp8(configurations: Configurations) -> Configurations:
@@ -222,7 +224,7 @@ def _head(shape: ModelShape, cluster: Cluster, configurations: Configurations, c
     sequence = np.asarray(configurations.sequence_parallel)
     tokens = shape.sequence * micro / sequence
     rate = matmul_rate(cluster.device, _without_fp8(configurations), c)
-    rate = rate * _saturation(np.asarray(shape.hidden), tokens, c)
+    rate = rate * _saturation(cluster.device, np.asarray(shape.hidden), tokens, c)
     products = 3.0 * shape.logit_flops * micro / (tensor * sequence) / rate
     elementwise = (
         c.logit_passes

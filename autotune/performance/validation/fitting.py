@@ -15,7 +15,7 @@ from autotune.performance.validation.rows import Measure, Reading, Table, table
 
 ROW_SPREAD = 0.1
 """Logarithmic spread of one row around its source: repeats of one published run differ by 0 to 11 %."""
-SOURCE_SPREAD = 0.2
+SOURCE_SPREAD = 0.1
 """Logarithmic spread of whole sources: frameworks, their versions and clocks. The random effect's prior; predictions
 for another source use its mean, 0."""
 UNKNOWN_SPREAD = 1.0
@@ -79,7 +79,8 @@ def fit_times(table: Table, *, names: Sequence[str] | None = None) -> Fit:
     def residuals(x: Array) -> Array:
         theta, effects = x[: len(chosen)], x[len(chosen) :]
         rows, _ = _softened(deviations(logarithms(theta), effects))
-        return np.concatenate([rows * weights, (theta - start) / spreads, effects / effect_spread])
+        sources, _ = _softened(effects / effect_spread)
+        return np.concatenate([rows * weights, (theta - start) / spreads, sources])
 
     def jacobian(x: Array) -> Array:
         theta = x[: len(chosen)]
@@ -91,7 +92,8 @@ def fit_times(table: Table, *, names: Sequence[str] | None = None) -> Fit:
         own = np.zeros((len(member), len(groups)))
         own[np.arange(len(member)), member] = pull
         top = np.hstack([slopes, own])
-        below = np.diag(np.concatenate([1.0 / spreads, 1.0 / effect_spread]))
+        _, yielding = _softened(x[len(chosen) :] / effect_spread)
+        below = np.diag(np.concatenate([1.0 / spreads, yielding / effect_spread]))
         return np.vstack([top, below])
 
     begin = np.concatenate([start, np.zeros(len(groups))])

@@ -94,7 +94,7 @@ class Row:
     measure: Measure
     step_time_s: float
     out_of_memory: bool | None
-    """What happened; None where the card's memory is not known."""
+    """What happened; None where the card, the recomputation or the layers are not known."""
     assumed: tuple[str, ...]
     shape: Mapping[str, float | None]
     cluster: Cluster
@@ -157,7 +157,6 @@ def runs(records: Sequence[Mapping[str, str]]) -> tuple[list[Row], list[Left]]:
 READINGS: Mapping[str, str] = {
     "alloc_after_step": "steady_bytes",
     "peak_alloc": "peak_allocated_bytes",
-    "peak_gpu_mem": "peak_allocated_bytes",
     "peak_reserved": "peak_reserved_bytes",
     "nvidia_smi_used": "device_used_bytes",
     "max_gpu_mem": "device_used_bytes",
@@ -196,12 +195,12 @@ def readings(records: Sequence[Mapping[str, str]]) -> tuple[list[Reading], list[
 def _reading(record: Mapping[str, str]) -> Reading | str:
     if record["kind"] != "measured":
         return f"not measured: {record['kind']}"
-    if record["quantity"] not in READINGS:
-        return f"quantity {record['quantity']}"
     if "caching allocator fills the card" in record["note"] or "upper bound" in record["note"]:
         return "an upper bound: the allocator had filled the card"
-    if "FPDT+" in record["note"]:
-        return "FPDT works through a sample in chunks, which no field says"
+    if record["quantity"] == "peak_gpu_mem":
+        return "peak of an unstated kind (allocated, reserved or nvidia-smi)"
+    if record["quantity"] not in READINGS:
+        return f"quantity {record['quantity']}"
     settled = setting(record, need_batch=False)
     if isinstance(settled, str):
         return settled
@@ -275,7 +274,7 @@ def _run(record: Mapping[str, str]) -> Row | str:
         group += " [autotuner's own metric]"
     if re.search(r"\bFSDP (aligned|DDP|SHARD|FULL|offload)", note):
         group += " [FSDP]"
-    judged = record["gpu"] not in UNSURE_MEMORY
+    judged = record["gpu"] not in UNSURE_MEMORY and record["act_ckpt"] != "" and settled.shape["layers"] is not None
     if metric == "oom":
         step, measure = float("nan"), Measure.ABSOLUTE
     else:
@@ -480,6 +479,7 @@ def _features(record: Mapping[str, str], parallel: Mapping[str, float]) -> dict[
         "low_precision_states": float("lowprec" in precision),
         "checkpointing": 1.0 if checkpointing.startswith("full") else 2.0 if checkpointing.startswith("sel") else 0.0,
         "checkpoint_offload": float("+cpu" in checkpointing),
+        "partition_activations": float(stage == 3 and parallel["tensor_parallel"] > 1),
         "offload_optimizer": 2.0 if nvme else float(optimizer),
         "offload_parameters": 2.0 if nvme else float(parameters),
         "overlap_comm": float(stage == 3 or megatron or fused or "overlap" in note),
