@@ -43,7 +43,7 @@ class Configurations:
     checkpoint_offload: Numbers = 0.0
     """1 where checkpointed activations wait in host memory (`cpu_checkpointing`)."""
     partition_activations: Numbers = 0.0
-    """1 where checkpoints are split over the tensor-parallel ranks (`activation_checkpointing.partition_activations`)."""
+    """1 where checkpoints are split over tensor-parallel ranks (`activation_checkpointing.partition_activations`)."""
     offload_optimizer: Numbers = 0.0
     offload_parameters: Numbers = 0.0
     reduce_bucket_size: Numbers = 5e8

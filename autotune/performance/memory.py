@@ -13,7 +13,6 @@ from autotune.performance.devices import Cluster
 from autotune.performance.placement import Placement
 from autotune.performance.shape import ModelShape
 
-
 CPU_PROCESS_BYTES = 4.5e8
 """Resident size of a rank on a CPU that has torch and DeepSpeed loaded, before the model (measured, torch 2.13)."""
 
@@ -160,7 +159,9 @@ def memory(
     )
 
 
-def _activations(shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement) -> tuple[Array, Array]:
+def _activations(
+    shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement
+) -> tuple[Array, Array]:
     """Return bytes of 16-bit training that the fullest pipeline stage keeps, and the working set of one layer.
 
     Full recomputation keeps a layer's input, 2 s b h, and while it recomputes one layer's working set (Korthikanti et

@@ -76,7 +76,7 @@ class _Pass:
 def matmul_rate(device: Device, configurations: Configurations, c: Coefficients) -> Array:
     """Return the rate of large products of matrices in flops/s, by precision: measured where it was.
 
-    fp8 where the device has it, else its half precision. A GPU's fp32 products run on its ordinary cores, nearer to peak.
+    fp8 where the device has it, else its half precision. A GPU's fp32 products run on ordinary cores, nearer to peak.
     """
     precision = np.asarray(configurations.precision)
     half = np.asarray(device.half_flops)

@@ -21,9 +21,19 @@ for another source use its mean, 0."""
 UNKNOWN_SPREAD = 1.0
 """The same where the convention of TFLOPS is unspecified: only the order within the source teaches."""
 AT_MOST_ONE = frozenset(
-    {"matmul_fraction_of_peak", "fp32_fraction_of_peak", "matmul_efficiency", "attention_efficiency", "flash_efficiency", "fused_launches", "intra_efficiency", "inter_efficiency",
-     "pcie_efficiency", "fused_passes"}
-)  # fmt: skip
+    {
+        "matmul_fraction_of_peak",
+        "fp32_fraction_of_peak",
+        "matmul_efficiency",
+        "attention_efficiency",
+        "flash_efficiency",
+        "fused_passes",
+        "fused_launches",
+        "intra_efficiency",
+        "inter_efficiency",
+        "pcie_efficiency",
+    }
+)
 """Shares of a rate, which no machine exceeds."""
 AT_LEAST_ONE = frozenset({"overlap_power", "launch_overlap", "offload_overlap_power", "unaligned_slowdown"})
 """Powers of `smooth_maximum`: 1 is no overlap at all."""

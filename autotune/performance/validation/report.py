@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,16 +143,7 @@ def _speeds(timed: Table, times: Array) -> Array:
 
 
 def _table(shipped: Sequence[Score], unseen: Sequence[Score], own: Sequence[Score]) -> list[str]:
-    lines = [
-        "Step time by source. error: mean |predicted/measured - 1| of the shipped coefficients; unseen: of coefficients",
-        "fitted to the other sources; level: unseen predicted over measured, median; scaled: unseen error once that level",
-        "is known; null: one fitted utilisation per source; rank, alike, regret: unseen Spearman over the source, the",
-        "same among rows of one model and machines, throughput lost by the best predicted of those. (rel): TFLOPS of an",
-        "unspecified convention, so every error is after one fitted factor. *: rows with an assumption filled in.",
-        "",
-        f"{'source':62} {'rows':>5} {'*':>4} {'error':>6} {'unseen':>6} {'level':>5} {'scaled':>6} {'null':>6}"
-        f" {'rank':>5} {'alike':>5} {'regret':>6}",
-    ]
+    lines = [*HEADING.splitlines(), COLUMNS]
     for one, other in zip(shipped, unseen, strict=True):
         name = short(one.group) + (" (rel)" if one.relative else "")
         lines.append(
@@ -162,19 +153,36 @@ def _table(shipped: Sequence[Score], unseen: Sequence[Score], own: Sequence[Scor
         )
     large = [score for score in unseen if score.rows >= LARGE and not score.relative]
     own_large = [score for score in own if score.rows >= LARGE and not score.relative]
-    lines += [
-        "",
-        f"unweighted mean over sources: shipped {mean_over_sources(shipped):.1%}, unseen {mean_over_sources(unseen):.1%},"
-        f" null {mean_over_sources(shipped, field='null_error'):.1%} (a source of one row has a null error of 0)",
-        f"with each source's own fitted level: {mean_over_sources(own):.1%}",
-        f"sources of {LARGE} rows or more ({len(large)}): unseen {_mean(large, 'error'):.1%},"
-        f" scaled {_mean(large, 'scaled_error'):.1%}, null {_mean(large, 'null_error'):.1%},"
-        f" with own level {_mean(own_large, 'error'):.1%}, rank {_mean(large, 'rank'):.3f},"
-        f" alike {_mean(large, 'rank_alike'):.3f}, regret {_mean(large, 'regret'):.1%}",
-    ]
+    means = {
+        "shipped": mean_over_sources(shipped),
+        "unseen": mean_over_sources(unseen),
+        "with each source's own fitted level": mean_over_sources(own),
+        "null (0 for a source of one row)": mean_over_sources(shipped, field="null_error"),
+    }
+    several = {
+        "shipped": _mean([score for score in shipped if score.rows >= LARGE and not score.relative], "error"),
+        "unseen": _mean(large, "error"),
+        "scaled": _mean(large, "scaled_error"),
+        "with own level": _mean(own_large, "error"),
+        "null": _mean(large, "null_error"),
+        "regret": _mean(large, "regret"),
+    }
+    ranks = f"rank {_mean(large, 'rank'):.3f}, alike {_mean(large, 'rank_alike'):.3f}"
+    lines += ["", "Unweighted mean over sources: " + _percentages(means)]
+    lines += [f"Sources of {LARGE} rows or more ({len(large)}): {_percentages(several)}; {ranks}"]
     return lines
 
 
+HEADING = """\
+Step time by source. error: mean |predicted/measured - 1| of the shipped coefficients; unseen: of coefficients fitted
+to the other sources; level: unseen predicted over measured, median; scaled: unseen error once that level is known;
+null: one fitted utilisation per source; rank, alike, regret: Spearman over the source, the same among rows of one model
+and machines, throughput lost by the best predicted of those, all three unseen. (rel): TFLOPS of an unspecified
+convention, so every error is after one fitted factor. *: rows with an assumption filled in.
+"""
+COLUMNS = " ".join(
+    [f"{'source':62}", " rows", "   *", " error", "unseen", "level", "scaled", "  null", " rank", "alike", "regret"]
+)
 LARGE = 8
 """Rows from which a source's error and order mean something by themselves."""
 
@@ -189,11 +197,10 @@ def _memory(published: Published, c: Coefficients) -> list[str]:
     for kind, source, rows, error, ratio in memory_errors(published, c):
         lines.append(f"  {kind:22} {short(source):58} {rows:4d} error {error:6.1%} predicted/measured {ratio:.2f}")
     found = verdicts(published, c)
-    lines += [
-        f"Out-of-memory verdicts right: {found.right:.1%} of {found.fitted + found.failed}"
-        f" ({found.fitted_right} of {found.fitted} that ran, {found.failed_right} of {found.failed} that ran out)",
-        f"  wrong: {', '.join(found.wrong) or 'none'}",
-    ]
+    cases = found.fitted + found.failed
+    ran = f"{found.fitted_right} of {found.fitted} that ran, {found.failed_right} of {found.failed} that ran out"
+    lines += [f"Out-of-memory verdicts right: {found.right:.1%} of {cases} ({ran})"]
+    lines += [f"  wrong: {', '.join(found.wrong) or 'none'}"]
     return lines
 
 
@@ -207,6 +214,10 @@ def _left(published: Published) -> list[str]:
     for reason, count in Counter(one.reason for one in published.readings_left).most_common():
         lines.append(f"  {count:4d}  {reason}")
     return lines
+
+
+def _percentages(named: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.1%}" for name, value in named.items())
 
 
 def _mean(found: Sequence[Score], field: str) -> float:
