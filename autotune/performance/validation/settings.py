@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.performance.configurations import PRECISIONS
+from autotune.performance.coefficients import Coefficients
+from autotune.performance.configurations import PRECISIONS, Configurations
 from autotune.performance.devices import Cluster, Device, cluster
+from autotune.performance.model import estimate
 from autotune.performance.shape import ModelShape
 
 DEVICES: Mapping[str, str] = {
@@ -65,6 +67,9 @@ FUSED_WORDS = re.compile(
 EAGER_WORDS = re.compile(r"HF Trainer|Hugging ?Face|PyTorch;|Eager", re.IGNORECASE)
 LONG_SEQUENCE = 16384.0
 """From here on scores of a s^2 don't fit in memory, so attention must be of the flash kind."""
+SURELY_TOO_MUCH = 2.0
+"""Times a card's memory: a run that worked must then have recomputed whole layers. Up to there fp8 copies and cheap
+recomputation (norms, activations) may have made it fit: they save up to half."""
 NVLINK_DOMAINS: Mapping[str, float] = {"GB200": 72.0, "GB300": 72.0}
 """Devices that NVLink joins across nodes (NVL72, hardware.csv's note)."""
 
@@ -114,8 +119,6 @@ def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | 
             return "micro-batch or batch not stated"
         batch = (1.0, 1.0)
     configuration = configuration | parallel | {"micro_batch": batch[0], "accumulation": batch[1]}
-    if not record["act_ckpt"]:
-        assumed.append("no recomputation")
     name = DEVICES[record["gpu"]]
     machines = cluster(
         name,
@@ -128,7 +131,19 @@ def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | 
     if record["gpu"] in NVLINK_DOMAINS and number(record["gpus_per_node"]):
         joined = machines.devices_per_node / float(record["gpus_per_node"])
         machines = replace(machines, inter_bandwidth=machines.inter_bandwidth * joined)
+    if not record["act_ckpt"]:
+        needed = _times_the_card(shape, machines, configuration)
+        recomputes = needed > SURELY_TOO_MUCH
+        assumed.append("recomputation, since it doesn't fit without" if recomputes else "no recomputation")
+        configuration["checkpointing"] = float(recomputes)
     return Setting(shape=shape, cluster=machines, configuration=configuration, data=data, assumed=tuple(assumed))
+
+
+def _times_the_card(shape: Mapping[str, float | None], machines: Cluster, configuration: Mapping[str, float]) -> float:
+    """Return the memory a configuration needs over what a device has, by the model before any fit."""
+    built = ModelShape.from_numbers(**shape)  # type: ignore[arg-type]
+    found = estimate(built, machines, Configurations(**configuration), Coefficients.initial()).memory
+    return float((found.capacity_bytes - found.margin_bytes) / found.capacity_bytes)
 
 
 def _half_module(machines: Cluster) -> Cluster:
