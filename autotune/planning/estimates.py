@@ -65,16 +65,15 @@ class Row:
     def fits(self) -> bool:
         return self.margin_bytes >= 0 and self.host_margin_bytes >= 0
 
-    @property
-    def verdict(self) -> str:
-        """Whether it fits, in words, in GiB: 'yes, 41.2 left', 'barely, 1.3 left', 'no, 26.1 short'."""
+    def verdict(self, *, unit: float = GIB) -> str:
+        """Say whether it fits, in words: 'yes, 41.2 left', 'barely, 1.3 left', 'no, 26.1 short', 'host 300 short'."""
         if self.margin_bytes < 0:
-            return f"no, {-self.margin_bytes / GIB:,.3g} short"
+            return f"no, {_round(-self.margin_bytes / unit)} short"
         if self.host_margin_bytes < 0:
-            return f"host {-self.host_margin_bytes / GIB:,.0f} short"
+            return f"host {_round(-self.host_margin_bytes / unit)} short"
         share = self.margin_bytes / self.capacity_bytes
         word = "barely" if share < BARELY else "tightly" if share < TIGHTLY else "yes"
-        return f"{word}, {self.margin_bytes / GIB:.3g} left"
+        return f"{word}, {_round(self.margin_bytes / unit)} left"
 
     @property
     def where_time_goes(self) -> list[tuple[str, float]]:
@@ -186,8 +185,10 @@ def over_grid(settings: Settings, grid: Sequence[tuple[int, str]]) -> Configurat
     return changed
 
 
-def _fits(
-    model: Model, hardware: Hardware, configurations: Configurations, coefficients: Coefficients | None
-) -> Array:
+def _fits(model: Model, hardware: Hardware, configurations: Configurations, coefficients: Coefficients | None) -> Array:
     found = estimate(model.shape, hardware.cluster, configurations, coefficients).memory
     return np.broadcast_to(~np.asarray(found.out_of_memory), np.shape(configurations.stage))
+
+
+def _round(amount: float) -> str:
+    return f"{amount:,.0f}" if amount >= 9.95 else f"{amount:.1f}"

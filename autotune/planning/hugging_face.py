@@ -152,9 +152,7 @@ def _gpt2(keys: _Keys) -> Architecture:
 
 def _llama(keys: _Keys, *, qkv_bias: bool | None = None, kv_default: int | None = None) -> Architecture:
     """Llama, Mistral, Qwen2: RMS norms, rotary positions, a gated feed-forward part, grouped keys and values."""
-    hidden, layers, heads = (
-        keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
+    hidden, layers, heads = (keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     vocabulary, ffn = keys.number("vocab_size"), keys.number("intermediate_size")
     kv_heads = keys.number("num_key_value_heads", default=kv_default or heads)
     head = keys.number("head_dim", default=max(hidden // heads, 1))
@@ -189,18 +187,13 @@ def _qwen2(keys: _Keys) -> Architecture:
 
 def _bert(keys: _Keys) -> Architecture:
     """BertModel: embeddings of words, positions and segments, the layers, the pooler."""
-    hidden, layers, heads = (
-        keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
+    hidden, layers, heads = (keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     vocabulary, ffn = keys.number("vocab_size"), keys.number("intermediate_size")
     positions = keys.number("max_position_embeddings", default=512)
     segments = keys.number("type_vocab_size", default=2)
     layer = 4 * _linear(hidden, hidden) + _linear(hidden, ffn) + _linear(ffn, hidden) + 4 * hidden
     return Architecture(
-        parameters=(vocabulary + positions + segments) * hidden
-        + 2 * hidden
-        + layers * layer
-        + _linear(hidden, hidden),
+        parameters=(vocabulary + positions + segments) * hidden + 2 * hidden + layers * layer + _linear(hidden, hidden),
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -214,16 +207,16 @@ def _bert(keys: _Keys) -> Architecture:
 
 
 def _opt(keys: _Keys) -> Architecture:
-    hidden, layers, heads = (
-        keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
+    hidden, layers, heads = (keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     vocabulary, ffn = keys.number("vocab_size"), keys.number("ffn_dim")
     positions = keys.number("max_position_embeddings", default=2048)
     word = keys.number("word_embed_proj_dim", default=hidden)
     bias = keys.flag("enable_bias", default=True)
     layer = 4 * _linear(hidden, hidden, bias=bias) + _linear(hidden, ffn, bias=bias) + _linear(ffn, hidden, bias=bias)
     norms_have_weights = keys.flag("layer_norm_elementwise_affine", default=True)
-    last_norm = keys.flag("do_layer_norm_before", default=True) and not keys.flag("_remove_final_layer_norm", default=False)
+    last_norm = keys.flag("do_layer_norm_before", default=True) and not keys.flag(
+        "_remove_final_layer_norm", default=False
+    )
     tied = keys.tied is not False
     return Architecture(
         parameters=vocabulary * word * (1 if tied else 2)
@@ -264,9 +257,7 @@ def _bloom(keys: _Keys) -> Architecture:
 
 
 def _gpt_neox(keys: _Keys) -> Architecture:
-    hidden, layers, heads = (
-        keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads")
-    )
+    hidden, layers, heads = (keys.number(n) for n in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
     vocabulary, ffn = keys.number("vocab_size"), keys.number("intermediate_size")
     bias = keys.flag("attention_bias", default=True)
     layer = _linear(hidden, 3 * hidden, bias=bias) + _linear(hidden, hidden, bias=bias)

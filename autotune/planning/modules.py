@@ -44,9 +44,7 @@ def widths(name: str) -> dict[str, Any]:
     return found
 
 
-def run(
-    words: Sequence[str], *, deadline_s: float, environment: dict[str, str] | None = None
-) -> tuple[int | str, str]:
+def run(words: Sequence[str], *, deadline_s: float, environment: dict[str, str] | None = None) -> tuple[int | str, str]:
     """Run a process to its end; return its exit code, or that there was no time, and what it printed.
 
     Whatever it started dies with it.

@@ -353,4 +353,3 @@ def _networks(name: str, wished: float | None, *, is_named: bool) -> Sequence[fl
 
 def _power_of_two(amount: float) -> float:
     return float(2.0 ** max(round(np.log2(max(amount, 1.0))), 0))
-

@@ -46,6 +46,7 @@ class Settings:
     own: tuple[int, str] | None = None
     """Stage and offload ('none', 'optimizer', 'both') of the file."""
     source: str | None = None
+    notes: tuple[str, ...] = ()
 
     def number(self, name: str) -> float:
         """Return a field of the one configuration."""
@@ -96,7 +97,12 @@ def settings(model: Model, hardware: Hardware, *, config: Path | None, options: 
     found = Settings(configuration=read, overlap_follows_stage=_OVERLAP not in flat)
     if config is None:
         return found
-    return replace(found, own=(int(found.number("stage")), _offload(found)), source=str(config))
+    notes: tuple[str, ...] = ()
+    if "activation_checkpointing" in data and options.checkpointing is None:
+        notes = (
+            "the file's activation_checkpointing says how the model checkpoints, not whether; --checkpointing full if so",
+        )
+    return replace(found, own=(int(found.number("stage")), _offload(found)), source=str(config), notes=notes)
 
 
 def usual_precision(hardware: Hardware) -> str:
