@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning validate-model clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -48,6 +48,7 @@ bench: $(READY)  ## Measure: CLI start, controller overhead, several trials at o
 	$(BIN)/python tests/benchmarks/command_line.py
 	$(BIN)/python tests/benchmarks/controller.py
 	$(BIN)/python tests/benchmarks/parallel.py
+	$(BIN)/python tests/benchmarks/performance_model.py
 
 bench-trials: $(READY)  ## Measure trials: cold, warm, the steps alone, DeepSpeed's autotuner; then 200 warm trials for leaks
 	$(BIN)/python tests/benchmarks/trials.py --rival
@@ -72,6 +73,9 @@ failures: $(READY)  ## Print the failure matrices of warm trials and of scripts:
 
 pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
 	$(BIN)/python -m tests.benchmarks.pruning
+
+validate-model: $(READY)  ## Print the performance model's error against published measurements, source by source
+	$(BIN)/python -m autotune.performance.validation experiments/published
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import yaml
@@ -40,14 +42,17 @@ class Coefficients:
     """
 
     matmul_fraction_of_peak: Numbers
+    fp32_fraction_of_peak: Numbers
     matmul_efficiency: Numbers
     matmul_half_width: Numbers
-    matmul_half_tokens: Numbers
+    matmul_half_area: Numbers
     attention_efficiency: Numbers
+    flash_efficiency: Numbers
     elementwise_passes: Numbers
     score_passes: Numbers
     logit_passes: Numbers
-    compiled_passes: Numbers
+    fused_passes: Numbers
+    fused_launches: Numbers
     unaligned_slowdown: Numbers
     recomputation: Numbers
     host_layer_s: Numbers
@@ -68,10 +73,12 @@ class Coefficients:
     cpu_adam_efficiency: Numbers
     offload_overlap_power: Numbers
     activation_bytes: Numbers
+    eager_activations: Numbers
     logit_bytes: Numbers
     live_parameters: Numbers
     optimizer_temporary: Numbers
     fragmentation: Numbers
+    fragmentation_at_limit: Numbers
     context_bytes: Numbers
     host_buffer: Numbers
     critical_batch_tokens: Numbers
@@ -82,6 +89,11 @@ class Coefficients:
     def prior(cls) -> Coefficients:
         """Return the median of every prior."""
         return cls(**{name: prior.mean for name, prior in priors().items()})
+
+    @classmethod
+    def initial(cls) -> Coefficients:
+        """Return every coefficient as its source says, before any fit."""
+        return cls(**{name: prior.initial for name, prior in priors().items()})
 
     @classmethod
     def sample(cls, generator: np.random.Generator, members: int) -> Coefficients:
@@ -130,3 +142,35 @@ def priors() -> Mapping[str, Prior]:
         odd = sorted(set(found) ^ set(names))
         raise ConfigError(f"coefficients.yaml: got {', '.join(odd)}; it must name each field of Coefficients once")
     return {name: found[name] for name in names}
+
+
+HEADING = """\
+# The coefficients of the performance model: one entry each. All are log-normal.
+#
+#   mean     the median used: `initial` moved by the published measurements where `fitted` is true
+#            (python -m autotune.performance.validation experiments/published --refit FILE), else `initial`
+#   spread   standard deviation of the logarithm
+#   initial  the median before the fit, as `source` says
+coefficients:
+"""
+
+
+def write_table(path: Path, fitted: Coefficients) -> None:
+    """Write the table of priors anew, with fitted medians for the parts 'time' and 'memory'."""
+    lines = [HEADING]
+    for name, prior in priors().items():
+        moved = prior.part != "convergence"
+        mean = float(getattr(fitted, name)) if moved else prior.initial
+        lines += [
+            f"  - name: {name}\n",
+            f"    unit: {json.dumps(prior.unit)}\n",
+            f"    mean: {mean:#.4g}\n" if 1e-2 < mean < 1e4 else f"    mean: {mean:.4e}\n",
+            f"    spread: {prior.spread}\n",
+            f"    initial: {prior.initial:#.4g}\n"
+            if 1e-2 < prior.initial < 1e4
+            else f"    initial: {prior.initial:.4e}\n",
+            f"    fitted: {json.dumps(moved)}\n",
+            f"    part: {prior.part}\n",
+            f"    source: {json.dumps(prior.source)}\n",
+        ]
+    path.write_text("".join(lines), encoding="utf-8")

@@ -47,10 +47,10 @@ class Communication:
     pipeline: Traffic
     sequence: Traffic
     gather_calls: Array
-    """Stage 3: fetches of modules per micro-step, by the host."""
+    """Stage 3: modules that the host looks after per micro-step, forward and backward; on one rank too."""
     persistent_tensors: Array
     buckets: Array
-    """Gradient buckets per step."""
+    """Gradient buckets per step; from stage 1 on one rank fills them too."""
 
     @property
     def inside_bytes(self) -> Array:
@@ -138,9 +138,10 @@ def communication(
         tensor=_tensor(shape, cluster, configurations, c, placement),
         pipeline=_pipeline(shape, cluster, configurations, c, placement),
         sequence=_sequence(shape, cluster, configurations, c, placement),
-        gather_calls=gathers.calls * (placement.shards > 1),
+        gather_calls=gathers.calls,
         persistent_tensors=gathers.persistent_tensors * (placement.shards > 1),
-        buckets=_bucket_count(configurations, placement) * (placement.shards > 1),
+        buckets=_bucket_count(configurations, placement)
+        * ((placement.shards > 1) | (np.asarray(configurations.stage) >= 1)),
     )
 
 
@@ -175,7 +176,7 @@ class _Gathers:
     passes: Array
     """Of forward and backward, how often the gathered elements move: 2, or less where they are kept for backward."""
     calls: Array
-    """Modules fetched per micro-step."""
+    """Modules whose hooks run per micro-step, forward and backward, gathered or persistent."""
     messages: Array
     """Collectives per micro-step: modules that are prefetched together share one."""
 
@@ -209,7 +210,7 @@ def _gathers(shape: ModelShape, configurations: Configurations, placement: Place
         persistent=total - gathered,
         persistent_tensors=tensors,
         passes=passes,
-        calls=2.0 * modules,
+        calls=2.0 * (layers * (LARGE_MATRICES + SMALL_MODULES) + 1.0),
         messages=passes * np.maximum(modules / together, np.minimum(modules, 1.0)),
     )
 
@@ -222,7 +223,7 @@ def _bucket_count(configurations: Configurations, placement: Placement) -> Array
 
 def _gradients(configurations: Configurations, placement: Placement, ring: _Group) -> Traffic:
     stage = np.asarray(configurations.stage)
-    value = configurations.value_bytes
+    value = configurations.gradient_bytes
     share = ring_share(placement.shards)
     scatters = (stage == 3) | ((stage >= 1) & (np.asarray(configurations.multi_rank_bucket_allreduce) == 0))
     buffers = np.where(scatters, 1.0, 2.0) * np.where(stage >= 2, configurations.accumulation, 1.0)
@@ -297,11 +298,15 @@ def _tensor(
 def _pipeline(
     shape: ModelShape, cluster: Cluster, configurations: Configurations, c: Coefficients, placement: Placement
 ) -> Traffic:
-    """Return activations sent forward and their gradients sent back, per micro-batch and model chunk."""
+    """Return activations sent forward and their gradients sent back, per micro-batch and model chunk.
+
+    Each tensor-parallel rank sends its part and the receivers gather (Narayanan et al. 2021, section 4.1; DeepSpeed's
+    `is_pipe_partitioned`, deepspeed/runtime/pipe/engine.py).
+    """
     pipeline = np.asarray(configurations.pipeline_parallel)
     there = (pipeline > 1) * 1.0
     count = 2.0 * np.asarray(configurations.accumulation) * configurations.interleave * there
-    sent = count * _width_bytes(shape, configurations)
+    sent = count * _width_bytes(shape, configurations) / configurations.tensor_parallel
     inside = placement.pipeline_inside
     inter = cluster.inter_bandwidth * np.asarray(c.inter_efficiency) / placement.per_node
     intra = cluster.intra_bandwidth * np.asarray(c.intra_efficiency)

@@ -42,6 +42,8 @@ class Configurations:
     checkpointing: Numbers = 0.0
     checkpoint_offload: Numbers = 0.0
     """1 where checkpointed activations wait in host memory (`cpu_checkpointing`)."""
+    partition_activations: Numbers = 0.0
+    """1 where checkpoints are split over tensor-parallel ranks (`activation_checkpointing.partition_activations`)."""
     offload_optimizer: Numbers = 0.0
     offload_parameters: Numbers = 0.0
     reduce_bucket_size: Numbers = 5e8
@@ -67,9 +69,16 @@ class Configurations:
     sequence_parallel: Numbers = 1.0
     """Ulysses: ranks that share a sample."""
     flash_attention: Numbers = 0.0
-    compiled: Numbers = 0.0
-    """1: kernels are fused by torch.compile or a transformer kernel; fewer passes over memory, fewer launches."""
+    fused_kernels: Numbers = 0.0
+    """1: Megatron's, a transformer kernel or torch.compile: fewer passes over memory, fewer launches."""
+    overlap_tensor_comm: Numbers = 0.0
+    """1: tensor-parallel communication runs beside products of matrices (Megatron-Core's tp_comm_overlap)."""
     optimizer_states: Numbers = 2.0
+    """Values per parameter beside the master weight: 2 for Adam."""
+    fp32_gradients: Numbers = 0.0
+    """1 where 16-bit training accumulates gradients in fp32 (`data_types.grad_accum_dtype`; BF16_Optimizer)."""
+    low_precision_states: Numbers = 0.0
+    """1 where master weights and states are bf16 (`bf16_master_weights_and_grads`, `bf16_optimizer_states`)."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -92,6 +101,11 @@ class Configurations:
     def value_bytes(self) -> Array:
         """Bytes of one parameter, gradient or activation: 4 in fp32, else 2 (fp8 keeps those in 16 bits)."""
         return np.where(np.asarray(self.precision) == 0, 4.0, 2.0)
+
+    @property
+    def gradient_bytes(self) -> Array:
+        """Bytes of one gradient, kept and sent."""
+        return np.where(np.asarray(self.fp32_gradients) > 0, 4.0, self.value_bytes)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Sequence[Any] | Array], **fixed: Numbers) -> Configurations:
@@ -180,6 +194,10 @@ def _offload_parameters(value: Any) -> float:
     return {"none": 0.0, "optimizer": 0.0, "optimizer_and_parameters": 1.0}[str(value)]
 
 
+def _is_fp32(value: Any) -> float:
+    return float(str(value) in ("fp32", "float32"))
+
+
 def _optimizer_states(value: Any) -> float:
     return OPTIMIZER_STATES.get(str(value).lower(), 2.0)
 
@@ -192,6 +210,7 @@ _READERS: dict[str, dict[str, Callable[[Any], float]]] = {
     "optimizer.type": {"optimizer_states": _optimizer_states},
     "precision": {"precision": _word(PRECISIONS)},
     "activation_checkpointing": {"checkpointing": _checkpointing},
+    "activation_checkpointing.partition_activations": {"partition_activations": _number},
     "activation_checkpointing.cpu_checkpointing": {"checkpoint_offload": _number},
     "zero_optimization.offload": {
         "offload_optimizer": _offload_optimizer,
@@ -211,6 +230,8 @@ _READERS: dict[str, dict[str, Callable[[Any], float]]] = {
     "zero_optimization.zero_hpz_partition_size": {"secondary_partition": _number},
     "zero_optimization.zero_quantized_weights": {"quantized_weights": _number},
     "zero_optimization.zero_quantized_gradients": {"quantized_gradients": _number},
+    "data_types.grad_accum_dtype": {"fp32_gradients": _is_fp32},
+    "bf16.bf16_optimizer_states": {"low_precision_states": _number},
     "tensor_parallel.autotp_size": {"tensor_parallel": _number},
     "pipeline.stages": {"pipeline_parallel": _number},
     "sequence_parallel_size": {"sequence_parallel": _number},

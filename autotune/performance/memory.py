@@ -13,6 +13,9 @@ from autotune.performance.devices import Cluster
 from autotune.performance.placement import Placement
 from autotune.performance.shape import ModelShape
 
+CPU_PROCESS_BYTES = 4.5e8
+"""Resident size of a rank on a CPU that has torch and DeepSpeed loaded, before the model (measured, torch 2.13)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
@@ -20,7 +23,8 @@ class Memory:
 
     Three readings of one training differ (the second and third hold the first): what tensors took at the peak
     (`peak_allocated_bytes`, torch.cuda.max_memory_allocated), what the allocator had reserved
-    (`peak_reserved_bytes`), and what nvidia-smi shows, with CUDA's context (`device_used_bytes`).
+    (`peak_reserved_bytes`), and what nvidia-smi shows, with CUDA's context (`device_used_bytes`, at most the card: an
+    allocator that meets the limit gives back what it had reserved).
     """
 
     parameters_bytes: Array
@@ -79,7 +83,9 @@ def memory(
 
     Model states in mixed precision with Adam are the ZeRO paper's (Rajbhandari et al. 2020, section 3 and figure 1):
     16 P at stage 0; 4 P + 12 P/N; 2 P + 14 P/N; 16 P/N. A frozen parameter has neither gradient nor states. In fp32
-    there is no second copy: 4 P of parameters, 4 P of gradients, 8 P of Adam's states.
+    there is no second copy: 4 P of parameters, 4 P of gradients, 8 P of Adam's states. At the optimizer step a rank's
+    gradients are copied to fp32 (measured: 20 bytes per parameter for 16, DeepSpeedExamples bf16_master_weight), at
+    stages 1 and 2 by way of a flat 16-bit copy (deepspeed/runtime/zero/stage_1_and_2.py, `averaged_gradients`).
     """
     c = coefficients
     stage = np.asarray(configurations.stage)
@@ -91,17 +97,30 @@ def memory(
 
     parameters = np.where(parameters_away, 0.0, value * local / np.where(stage == 3, shards, 1.0))
     gradients_away = optimizer_away & (stage >= 2)
-    gradients = np.where(gradients_away, 0.0, value * trainable / np.where(stage >= 2, shards, 1.0))
-    states_each = 4.0 * (configurations.optimizer_states + np.where(full_precision, 0.0, 1.0))
+    gradients = np.where(
+        gradients_away, 0.0, configurations.gradient_bytes * trainable / np.where(stage >= 2, shards, 1.0)
+    )
+    state = np.where(np.asarray(configurations.low_precision_states) > 0, 2.0, 4.0)
+    states_each = state * (configurations.optimizer_states + np.where(full_precision, 0.0, 1.0))
     updated = trainable / np.where(stage >= 1, shards, 1.0)
     optimizer = np.where(optimizer_away, 0.0, states_each * updated)
 
-    activations = _activations(shape, configurations, c, placement) * value / 2.0
+    kept, working = _activations(shape, configurations, c, placement)
+    activations = (kept + working) * value / 2.0
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
-    logits = c.logit_bytes * tokens * shape.vocabulary / configurations.tensor_parallel * value / 2.0
+    logits = (
+        c.logit_bytes
+        * tokens
+        * shape.predicted_fraction
+        * shape.vocabulary
+        / configurations.tensor_parallel
+        * value
+        / 2.0
+    )
     buckets = _buckets(configurations, trainable, shards, stage, value)
     live = _live_parameters(shape, configurations, c, placement)
-    copies = np.where(full_precision | optimizer_away, 0.0, 4.0 * updated * c.optimizer_temporary)
+    copied = np.where(np.asarray(configurations.low_precision_states) > 0, 2.0, np.where(stage == 3, 4.0, 4.0 + value))
+    copies = np.where(full_precision | optimizer_away, 0.0, copied * updated * c.optimizer_temporary)
     gathered = np.where(
         ((stage == 1) | (stage == 2)) & (shards > 1),
         value * np.minimum(configurations.allgather_bucket_size, trainable),
@@ -109,15 +128,15 @@ def memory(
     )
 
     steady = parameters + gradients + optimizer
-    last_stage = activations / placement.in_flight
+    last_stage = kept / placement.in_flight * value / 2.0
     backward = np.maximum(activations, last_stage + logits) + buckets + live
     peak = steady + np.maximum(backward, np.maximum(copies, gathered))
-    context = c.context_bytes + np.zeros_like(peak)
+    context = np.where(np.asarray(cluster.device.is_cpu) > 0, CPU_PROCESS_BYTES, c.context_bytes) + np.zeros_like(peak)
     reserved = peak + (peak - steady) * c.fragmentation
     capacity = np.asarray(cluster.device.memory_bytes) + np.zeros_like(peak)
     host = _host(shape, configurations, c, placement, trainable, local)
     host_margin = cluster.host_memory_bytes - host
-    margin = capacity - peak - context
+    margin = capacity - peak - (peak - steady) * c.fragmentation_at_limit - context
     return Memory(
         parameters_bytes=parameters,
         gradients_bytes=gradients,
@@ -131,7 +150,7 @@ def memory(
         steady_bytes=steady,
         peak_allocated_bytes=peak,
         peak_reserved_bytes=reserved,
-        device_used_bytes=reserved + context,
+        device_used_bytes=np.minimum(reserved + context, capacity),
         capacity_bytes=capacity,
         margin_bytes=margin,
         out_of_memory=(margin < 0) | (host_margin < 0),
@@ -140,20 +159,26 @@ def memory(
     )
 
 
-def _activations(shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement) -> Array:
-    """Return bytes of 16-bit training that the fullest pipeline stage keeps.
+def _activations(
+    shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement
+) -> tuple[Array, Array]:
+    """Return bytes of 16-bit training that the fullest pipeline stage keeps, and the working set of one layer.
 
     Full recomputation keeps a layer's input, 2 s b h, and while it recomputes one layer's working set (Korthikanti et
     al. 2022, section 5). The first pipeline stage keeps as many micro-batches as there are stages (section 4.2.3).
     """
-    each = activation_bytes_per_layer(shape, configurations) * c.activation_bytes
+    eager = np.where(np.asarray(configurations.fused_kernels) > 0, 1.0, c.eager_activations)
+    each = activation_bytes_per_layer(shape, configurations) * c.activation_bytes * eager
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
-    input_share = np.where(np.asarray(configurations.tensor_sequence_parallel) > 0, configurations.tensor_parallel, 1.0)
+    split = (np.asarray(configurations.tensor_sequence_parallel) > 0) | (
+        np.asarray(configurations.partition_activations) > 0
+    )
+    input_share = np.where(split, configurations.tensor_parallel, 1.0)
     inputs = 2.0 * tokens * shape.hidden / input_share
     layers = placement.stage_layers * placement.in_flight
     on_device = np.where(np.asarray(configurations.checkpoint_offload) > 0, 0.0, inputs * layers)
     full = np.asarray(configurations.checkpointing) == 1
-    return np.asarray(np.where(full, on_device + each, each * layers))
+    return np.where(full, on_device, each * layers), np.where(full, each, 0.0)
 
 
 def _buckets(configurations: Configurations, trainable: Array, shards: Array, stage: Array, value: Array) -> Array:

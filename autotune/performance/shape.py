@@ -32,6 +32,9 @@ class ModelShape:
     """1 where the feed-forward part has a gate (SwiGLU), that is three matrices; else 0."""
     tied: Numbers = 1.0
     """1 where input and output embeddings are one matrix, else 0."""
+    predicted_fraction: Numbers = 1.0
+    """Share of positions whose logits over the vocabulary are computed: 1 for a language model, about .15 for masked
+    ones (Devlin et al. 2019, section 3.1), 0 for a classifier."""
 
     @classmethod
     def from_numbers(
@@ -48,6 +51,7 @@ class ModelShape:
         ffn_hidden: Numbers | None = None,
         gated: Numbers = 0.0,
         tied: Numbers = 1.0,
+        predicted_fraction: Numbers = 1.0,
     ) -> ModelShape:
         """Return a shape; what is not given is derived as in a GPT.
 
@@ -86,6 +90,7 @@ class ModelShape:
             vocabulary=vocabulary,
             gated=gated,
             tied=tied,
+            predicted_fraction=predicted_fraction,
         )
         for name in ("parameters", "layers", "hidden", "heads", "kv_heads", "ffn_hidden", "sequence", "vocabulary"):
             value = np.asarray(getattr(shape, name))
@@ -140,7 +145,7 @@ class ModelShape:
     @property
     def logit_flops(self) -> Array:
         """Forward, one sample: 2 s V h."""
-        return 2.0 * self.sequence * self.embedding_parameters
+        return 2.0 * self.sequence * self.embedding_parameters * self.predicted_fraction
 
     @property
     def model_flops(self) -> Array:

@@ -14,8 +14,8 @@ from autotune.performance.devices import Cluster, Device
 from autotune.performance.placement import Placement
 from autotune.performance.shape import ModelShape
 
-REFERENCE_PASSES_BYTES = 2.0
-"""Bytes of one value of 16-bit training."""
+CPU_TILES = 0.01
+"""Tiles that keep one core busy over those of a GPU's hundred or so multiprocessors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +76,16 @@ class _Pass:
 def matmul_rate(device: Device, configurations: Configurations, c: Coefficients) -> Array:
     """Return the rate of large products of matrices in flops/s, by precision: measured where it was.
 
-    fp8 where the device has it, else its half precision.
+    fp8 where the device has it, else its half precision. A GPU's fp32 products run on ordinary cores, nearer to peak.
     """
     precision = np.asarray(configurations.precision)
     half = np.asarray(device.half_flops)
     eight = np.where(np.asarray(device.fp8_flops) > 0, device.fp8_flops, half)
     peak = np.where(precision == 0, device.fp32_flops, np.where(precision == 3, eight, half))
     measured = np.asarray(device.measured_fraction)
-    fraction = np.where(np.isnan(measured), c.matmul_fraction_of_peak, measured)
-    return np.asarray(np.maximum(peak, 1.0) * fraction * c.matmul_efficiency)
+    fraction = np.where(np.isnan(measured), c.matmul_fraction_of_peak, measured) * c.matmul_efficiency
+    ordinary = (precision == 0) & (np.asarray(device.is_cpu) == 0)
+    return np.asarray(np.maximum(peak, 1.0) * np.where(ordinary, c.fp32_fraction_of_peak, fraction))
 
 
 def step_time(
@@ -98,7 +99,7 @@ def step_time(
     """Return the time of one step of each configuration."""
     accumulation = np.asarray(configurations.accumulation)
     stages = np.asarray(configurations.pipeline_parallel)
-    layer = _layer(shape, cluster, configurations, c)
+    layer = _layer(shape, cluster, configurations, c, traffic.gather_calls / shape.layers)
     head = _head(shape, cluster, configurations, c)
     power = np.where(np.asarray(cluster.device.is_cpu) > 0, 1.0, c.launch_overlap)
     device_layer = layer.forward + layer.backward + layer.again
@@ -114,7 +115,6 @@ def step_time(
     # Host time beyond what the device hides; computing keeps the device's own durations.
     host = busy - accumulation * device_micro
     host = host + c.host_step_s + traffic.buckets * c.host_bucket_s
-    host = host + accumulation * traffic.gather_calls * c.host_gather_s * (np.asarray(configurations.stage) == 3)
     host = host + traffic.persistent_tensors * c.host_persistent_s * (np.asarray(configurations.stage) == 3)
 
     forward = repeats * layer.forward + accumulation * head / 3.0
@@ -123,10 +123,15 @@ def step_time(
     gradients, parameters, updated = _exposed(configurations, c, placement, traffic, backward + again, forward)
     optimizer, offload = _update(cluster, configurations, c, placement, backward)
     quantization = _quantization(cluster, configurations, c, placement)
+    computing = forward + backward + again
+    beside = smooth_maximum(computing, traffic.tensor.seconds, c.overlap_power) - computing
+    tensor = np.where(np.asarray(configurations.overlap_tensor_comm) > 0, beside, traffic.tensor.seconds)
+    passed = smooth_maximum(computing, traffic.pipeline.seconds, c.overlap_power) - computing
+    pipeline = np.where(np.asarray(configurations.interleave) > 1, passed, traffic.pipeline.seconds)
     sent = gradients + parameters + quantization + updated
     total = (
         forward + backward + again + bubble + host + sent
-        + traffic.tensor.seconds + traffic.pipeline.seconds + traffic.sequence.seconds
+        + tensor + pipeline + traffic.sequence.seconds
         + optimizer + offload
     )  # fmt: skip
     zero = np.zeros_like(total)
@@ -139,8 +144,8 @@ def step_time(
         gradient_communication_s=gradients + zero,
         parameter_communication_s=parameters + quantization + zero,
         updated_communication_s=updated + zero,
-        tensor_communication_s=traffic.tensor.seconds + zero,
-        pipeline_communication_s=traffic.pipeline.seconds + zero,
+        tensor_communication_s=tensor + zero,
+        pipeline_communication_s=pipeline + zero,
         sequence_communication_s=traffic.sequence.seconds + zero,
         optimizer_s=optimizer + zero,
         offload_s=offload + zero,
@@ -148,12 +153,14 @@ def step_time(
     )
 
 
-def _layer(shape: ModelShape, cluster: Cluster, configurations: Configurations, c: Coefficients) -> _Pass:
+def _layer(
+    shape: ModelShape, cluster: Cluster, configurations: Configurations, c: Coefficients, gather_calls: Array
+) -> _Pass:
     """Return one layer's passes: products of matrices at their rate, everything else at the memory's bandwidth.
 
     A roofline in two additive parts (Williams et al. 2009), since the kernels run one after the other. Products lose
-    rate where they are narrow (h/t) or short (tokens), as NVIDIA's "Matrix Multiplication Background" describes by
-    tiles and waves: x / (x + half). Backward does each product twice, but for frozen weights.
+    rate where they are narrow (h/t) or have few tiles (tokens x h/t), as NVIDIA's "Matrix Multiplication Background"
+    describes by tiles and waves: x / (x + half). Backward does each product twice, but for frozen weights.
     """
     tensor = np.asarray(configurations.tensor_parallel)
     micro = np.asarray(configurations.micro_batch)
@@ -162,19 +169,19 @@ def _layer(shape: ModelShape, cluster: Cluster, configurations: Configurations, 
     bandwidth = np.asarray(cluster.device.memory_bandwidth)
     tokens = shape.sequence * micro / sequence
     width = shape.hidden / tensor
-    rate = matmul_rate(cluster.device, configurations, c) * _saturation(width, tokens, c)
+    rate = matmul_rate(cluster.device, configurations, c) * _saturation(cluster.device, width, tokens, c)
     matrices = shape.layer_matrix_flops * micro / (tensor * sequence) / rate
     flash = np.asarray(configurations.flash_attention) > 0
     head_width = np.asarray(shape.hidden) / shape.heads
     half_rate = matmul_rate(cluster.device, _without_fp8(configurations), c)
     slowdown = np.where((head_width % 8.0 != 0) & ~flash, c.unaligned_slowdown, 1.0)
     products = np.where(flash, 0.5, 1.0) * shape.layer_attention_flops * micro / (tensor * sequence)
-    attention = products / (half_rate * c.attention_efficiency) * slowdown
+    attention = products / (half_rate * np.where(flash, c.flash_efficiency, c.attention_efficiency)) * slowdown
     shared = np.where(np.asarray(configurations.tensor_sequence_parallel) > 0, 1.0 / tensor, 1.0)
-    passes = c.elementwise_passes * np.where(np.asarray(configurations.compiled) > 0, c.compiled_passes, 1.0)
+    passes = c.elementwise_passes * np.where(np.asarray(configurations.fused_kernels) > 0, c.fused_passes, 1.0)
     elementwise = passes * value * tokens * shape.hidden * (10.0 * shared + 24.0 / tensor) / 34.0 / bandwidth
     scores = np.where(flash, 0.0, c.score_passes * value * tokens * shape.sequence * shape.heads / tensor / bandwidth)
-    scores = scores * slowdown
+    scores = scores * slowdown * np.where(np.asarray(configurations.fused_kernels) > 0, c.fused_passes, 1.0)
     weights = value * shape.layer_parameters / tensor / bandwidth
     forward = matrices + attention + elementwise + scores + weights
     backward = matrices * (1.0 + shape.trainable_fraction) + 2.0 * (attention + elementwise + scores + weights)
@@ -182,20 +189,24 @@ def _layer(shape: ModelShape, cluster: Cluster, configurations: Configurations, 
     again = (
         np.where(checkpointing == 1, forward, np.where(checkpointing == 2, attention + scores, 0.0)) * c.recomputation
     )
-    launch = c.host_layer_s * np.where(np.asarray(configurations.compiled) > 0, c.compiled_passes, 1.0)
+    launch = c.host_layer_s * np.where(np.asarray(configurations.fused_kernels) > 0, c.fused_launches, 1.0)
     hooks = c.host_zero_layer_s * (np.asarray(configurations.stage) >= 1)
+    fetches = 0.5 * gather_calls * c.host_gather_s * (np.asarray(configurations.stage) == 3)
     return _Pass(
         forward=forward,
         backward=backward,
         again=again,
-        host_forward=launch,
-        host_backward=launch + hooks,
+        host_forward=launch + fetches,
+        host_backward=launch + hooks + fetches,
         host_again=launch * (checkpointing == 1),
     )
 
 
-def _saturation(width: Array, tokens: Array, c: Coefficients) -> Array:
-    return np.asarray(width / (width + c.matmul_half_width) * tokens / (tokens + c.matmul_half_tokens))
+def _saturation(device: Device, width: Array, tokens: Array, c: Coefficients) -> Array:
+    """Return the share of its rate that a product reaches; a CPU's core needs one tile where a GPU needs a hundred."""
+    area = tokens * width
+    half_area = c.matmul_half_area * np.where(np.asarray(device.is_cpu) > 0, CPU_TILES, 1.0)
+    return np.asarray(width / (width + c.matmul_half_width) * area / (area + half_area))
 
 
 def _without_fp8(configurations: Configurations) -> Configurations:
@@ -213,9 +224,17 @@ def _head(shape: ModelShape, cluster: Cluster, configurations: Configurations, c
     sequence = np.asarray(configurations.sequence_parallel)
     tokens = shape.sequence * micro / sequence
     rate = matmul_rate(cluster.device, _without_fp8(configurations), c)
-    rate = rate * _saturation(np.asarray(shape.hidden), tokens, c)
+    rate = rate * _saturation(cluster.device, np.asarray(shape.hidden), tokens, c)
     products = 3.0 * shape.logit_flops * micro / (tensor * sequence) / rate
-    elementwise = c.logit_passes * 4.0 * tokens * shape.vocabulary / tensor / cluster.device.memory_bandwidth
+    elementwise = (
+        c.logit_passes
+        * 4.0
+        * tokens
+        * shape.predicted_fraction
+        * shape.vocabulary
+        / tensor
+        / cluster.device.memory_bandwidth
+    )
     return np.asarray(products + elementwise)
 
 
@@ -230,7 +249,8 @@ def _exposed(
     """Return the exposed seconds of gradients, stage 3's gathers, and the gather after the step.
 
     Gradients overlap with backward where `overlap_comm` says so, stage 1's with the last micro-step's alone; gathers
-    overlap as far as modules are prefetched; the gather after the step overlaps with nothing.
+    overlap as far as modules are prefetched; the gather after the step overlaps with nothing, but with the next
+    forward in Megatron's distributed optimizer (`overlap_param_gather`).
     """
     stage = np.asarray(configurations.stage)
     with_backward = backward / np.where(stage >= 2, 1.0, configurations.accumulation)
@@ -244,7 +264,11 @@ def _exposed(
     computing = forward + backward
     behind = smooth_maximum(computing, parameters, c.overlap_power) - computing
     parameters = np.where(stage == 3, ahead * behind + (1.0 - ahead) * parameters, 0.0)
-    return np.asarray(gradients), np.asarray(parameters), np.asarray(traffic.updated.seconds)
+    updated = traffic.updated.seconds
+    first = forward / configurations.accumulation
+    beside = smooth_maximum(first, updated, c.overlap_power) - first
+    updated = np.where(overlaps & (np.asarray(configurations.multi_rank_bucket_allreduce) == 0), beside, updated)
+    return np.asarray(gradients), np.asarray(parameters), np.asarray(updated)
 
 
 def _update(
