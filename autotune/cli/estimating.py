@@ -140,7 +140,8 @@ def _print_plan(console: Console, found: Plan) -> None:
     write(console, Text(wording.plan_headline(found), style="good" if found.offers else "bad"))
     if found.offers:
         write(console, "")
-        print_fitting(console, tables.offers(found), _PLAN_FROM_WIDTH, wraps="Configuration")
+        from_width = {} if found.is_one_cluster else _PLAN_FROM_WIDTH
+        print_fitting(console, tables.offers(found), from_width, wraps="Configuration")
         write(console, "")
     _print_notes(console, [*wording.plan_notes(found), wording.ERROR])
 

@@ -16,9 +16,13 @@ from autotune.planning.settings import Settings
 
 GIB = 2.0**30
 GRID: tuple[tuple[int, str], ...] = (
-    (0, "none"), (1, "none"), (1, "optimizer"), (2, "none"), (2, "optimizer"), (3, "none"), (3, "optimizer"), (3, "both"),
+    (0, "none"), (1, "none"), (1, "optimizer"), (2, "none"), (2, "optimizer"),
+    (3, "none"), (3, "optimizer"), (3, "both"),
 )  # fmt: skip
-"""Stage and offload: the optimizer can leave from stage 1 on, parameters at stage 3 (deepspeed/runtime/zero/config.py)."""
+"""Stage and offload: the optimizer can leave from stage 1 on, parameters at stage 3.
+
+See deepspeed/runtime/zero/config.py.
+"""
 MICRO_BATCHES = tuple(2.0**power for power in range(11))
 BARELY, TIGHTLY = 0.05, 0.15
 """Shares of the device's memory that are left: less than the first is within the model's error."""

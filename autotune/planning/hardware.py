@@ -40,7 +40,7 @@ class Hardware:
 
     @property
     def devices_per_node(self) -> int:
-        return int(min(np.asarray(self.cluster.devices_per_node), self.devices))
+        return min(int(np.asarray(self.cluster.devices_per_node)), self.devices)
 
     @property
     def nodes(self) -> int:
@@ -179,6 +179,6 @@ def _is_in(word: str, words: list[str]) -> bool:
     """Whether a word is one of a name's, or begins the first (mi300 of MI300X), or is a form of SXM."""
     if word.startswith("sxm"):
         return any(other.startswith("sxm") for other in words)
-    if word in words or "".join(words).startswith(word) and len(word) > 3:
+    if word in words or (len(word) > 3 and "".join(words).startswith(word)):
         return True
     return word.isalpha() and any(other.startswith(word) and other[len(word) :].isdigit() for other in words[1:])

@@ -29,7 +29,8 @@ def measured(*, ranks: int) -> Cluster:
     processors = len(os.sched_getaffinity(0))
     if ranks > processors:
         raise ResourceError(
-            f"hardware: cpu:{ranks} needs a processor for each rank; this machine gives {processors}; take cpu:{processors}"
+            f"hardware: cpu:{ranks} needs a processor for each rank; this machine gives {processors}; take "
+            f"cpu:{processors}"
         )
     threads = os.environ.get("OMP_NUM_THREADS", str(processors // ranks))
     with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as folder:

@@ -77,7 +77,7 @@ def _of_size(text: str, size: float, sequence: int | None) -> Model:
     if size < 1e5:
         raise WorkloadError(f"model: got {text!r}; sizes are from 100K parameters on")
     shape = _gpt(size, float(sequence or TYPICAL_SEQUENCE))
-    note = f"its shape is a GPT's of that size: {_widths(shape)}, vocabulary {TYPICAL_VOCABULARY:,}"
+    note = f"shape: a GPT's of that size, {_widths(shape)}, vocabulary {TYPICAL_VOCABULARY:,}"
     return Model(name=text.strip().upper(), shape=shape, notes=(note,))
 
 

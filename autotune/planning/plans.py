@@ -79,7 +79,7 @@ class Offer:
 
     @property
     def in_words(self) -> str:
-        """Return the configuration: 'ZeRO-1, TP 8, PP 4, micro-batch 1 x 12, full checkpointing'."""
+        """Return the configuration: 'ZeRO-1, TP 8, PP 4, batch 1 x 12, full checkpointing'."""
         offload = {"optimizer": "optimizer on the host", "both": "optimizer and parameters on the host",
                    "NVMe": "optimizer and parameters on NVMe"}  # fmt: skip
         parts = [f"ZeRO-{self.stage}" if self.stage else "no ZeRO"]
@@ -89,7 +89,7 @@ class Offer:
             parts.append(f"TP {self.tensor_parallel}")
         if self.pipeline_parallel > 1:
             parts.append(f"PP {self.pipeline_parallel}")
-        parts.append(f"micro-batch {self.micro_batch} x {self.accumulation}")
+        parts.append(f"batch {self.micro_batch} x {self.accumulation}")
         if self.checkpointing != "none":
             parts.append(f"{self.checkpointing} checkpointing")
         return ", ".join(parts)
@@ -186,7 +186,10 @@ def plan(
 
 
 def ways(model: Model, hardware: Hardware, *, tokens: float, samples: float) -> list[Offer]:
-    """Return ways to train on one cluster, the fastest first: of each stage, offload and kind of parallelism the best.
+    """Return ways to train on one cluster, the fastest first, each with less memory than all faster ones.
+
+    Of each stage, offload and kind of parallelism the best is looked at; the fastest without model parallelism stays in
+    any case, since it is the one that needs no change of the model.
 
     Args:
         model: what is trained.
@@ -208,7 +211,13 @@ def ways(model: Model, hardware: Hardware, *, tokens: float, samples: float) -> 
         )
         parallel = tuple(float(np.asarray(getattr(searched, f"{n}_parallel"))[row] > 1) for n in ("tensor", "pipeline"))
         kinds.setdefault((*kind, *parallel), int(row))
-    return [_offer(model, hardware, searched, row, tokens) for row in kinds.values()]
+    offers = [_offer(model, hardware, searched, row, tokens) for row in kinds.values()]
+    plain = next((offer for offer in offers if offer.tensor_parallel == offer.pipeline_parallel == 1), None)
+    return [
+        offer
+        for place, offer in enumerate(offers)
+        if offer is plain or all(offer.needed_bytes < faster.needed_bytes for faster in offers[:place])
+    ]
 
 
 def best(model: Model, hardware: Hardware, *, tokens: float, samples: float) -> Offer | None:

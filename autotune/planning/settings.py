@@ -100,7 +100,7 @@ def settings(model: Model, hardware: Hardware, *, config: Path | None, options: 
     notes: tuple[str, ...] = ()
     if "activation_checkpointing" in data and options.checkpointing is None:
         notes = (
-            "the file's activation_checkpointing says how the model checkpoints, not whether; --checkpointing full if so",
+            "the file's activation_checkpointing says how to checkpoint, not whether: --checkpointing full if it does",
         )
     return replace(found, own=(int(found.number("stage")), _offload(found)), source=str(config), notes=notes)
 

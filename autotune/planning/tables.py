@@ -24,7 +24,7 @@ def memory_unit(found: Estimates) -> tuple[str, float]:
 
 def memory(found: Estimates) -> Table:
     """Return memory of the fullest device by part, and whether it fits."""
-    unit, size = memory_unit(found)
+    _, size = memory_unit(found)
     rows = tuple(
         (
             *_names(row),
@@ -48,7 +48,7 @@ def time(found: Estimates) -> Table:
             *(units.percent(sum(row.time_s[part] for part in parts) / row.step_time_s) for parts in shown.values()),
             units.number(row.samples_per_second),
             units.number(row.tokens_per_second),
-            f"{row.utilization:.0%}",
+            units.percent(row.utilization),
             f"{row.largest_micro_batch:,}",
         )
         for row in found.fitting
@@ -118,27 +118,36 @@ def estimate_document(found: Estimates) -> dict[str, Any]:
 
 
 def offers(found: Plan) -> Table:
-    """Return the offers of a plan."""
-    front = set(map(id, found.pareto)) if not found.is_one_cluster else set()
-    rows = tuple(
+    """Return the offers of a plan; ways to train on one cluster go without the cluster's columns."""
+    front = set(map(id, found.pareto))
+    clusters = tuple(
         (
             f"{offer.hardware.devices:,}{'*' if id(offer) in front else ' '}",
             offer.hardware.cluster.device.name,
             f"{offer.hardware.gbps:,.0f}" if offer.hardware.nodes > 1 else units.DASH,
+        )
+        for offer in found.offers
+    )
+    figures = tuple(
+        (
             wording.days(offer),
             wording.span(offer),
             units.number(offer.device_days),
-            f"{offer.utilization:.0%}",
+            units.percent(offer.utilization),
             units.number(offer.tokens_per_second),
             f"{offer.needed_bytes / GIB:.0f} of {offer.capacity_bytes / GIB:.0f}",
             offer.in_words,
         )
         for offer in found.offers
     )
-    columns = (
-        "Devices", "Device", "Gb/s", "Days", "From-to", "Device-days", "MFU", "Tokens/s", "GiB", "Configuration",
-    )  # fmt: skip
-    return Table(columns=columns, rows=rows, figures=frozenset({0, 2, 3, 4, 5, 6, 7, 8}))
+    columns = ("Days", "From-to", "Device-days", "MFU", "Tokens/s", "GiB", "Configuration")
+    if found.is_one_cluster:
+        return Table(columns=columns, rows=figures, figures=frozenset(range(6)))
+    return Table(
+        columns=("Devices", "Device", "Gb/s", *columns),
+        rows=tuple((*cluster, *row) for cluster, row in zip(clusters, figures, strict=True)),
+        figures=frozenset({0, 2, 3, 4, 5, 6, 7, 8}),
+    )
 
 
 def plan_records(found: Plan) -> list[dict[str, Any]]:

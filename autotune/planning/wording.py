@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.performance.configurations import PRECISIONS
 from autotune.planning import settings as settings_words
 from autotune.planning.estimates import GIB, Estimates, Row
+from autotune.planning.models import Model
 from autotune.planning.plans import Offer, Plan
 from autotune.report import units
 
@@ -14,9 +15,7 @@ OFFLOADED = {"none": "no offload", "optimizer": "the optimizer offloaded", "both
 
 def title(found: Estimates) -> str:
     """Return what was asked."""
-    model = found.model
-    size = units.short_setting(round(model.parameters)) if model.parameters < 1e6 else _billions(model.parameters)
-    return f"{model.name} ({size} parameters, {model.sequence:,.0f} tokens a sample) on {found.hardware.title}"
+    return f"{_of_model(found.model)}, {found.model.sequence:,.0f} tokens a sample, on {found.hardware.title}"
 
 
 def same_in_all_rows(found: Estimates) -> str:
@@ -43,11 +42,11 @@ def headline(found: Estimates) -> str:
             )
         return (
             f"Nothing fits: {_name(nearest)} fits the devices, and lacks {-nearest.host_margin_bytes / GIB:,.0f} GiB "
-            "of host memory per node."
+            "of host memory per node: try more nodes, NVMe in --config, or --host-memory-gib."
         )
     return (
         f"Fastest that fits: {_name(fastest)}, {units.number(fastest.tokens_per_second)} tokens/s, "
-        f"{fastest.utilization:.0%} of the peak (MFU)."
+        f"{units.percent(fastest.utilization)} of the peak (MFU)."
     )
 
 
@@ -62,10 +61,9 @@ def where_time_goes(found: Estimates) -> str | None:
 
 def plan_title(found: Plan) -> str:
     """Return what was asked of a plan."""
-    model = found.model
     return (
-        f"{model.name} ({_billions(model.parameters)} parameters) on {_billions(found.tokens)} tokens: "
-        f"{found.flops:.2g} operations, {_billions(found.batch_tokens)} tokens a step"
+        f"{_of_model(found.model)}, on {_billions(found.tokens)} tokens: {found.flops:.2g} operations, "
+        f"{_billions(found.batch_tokens)} tokens a step"
     )
 
 
@@ -79,12 +77,13 @@ def plan_headline(found: Plan) -> str:
     if found.is_one_cluster:
         fastest = found.offers[0]
         return (
-            f"{days(fastest)} days on {fastest.hardware.title} at {fastest.utilization:.0%} of the peak (MFU), by "
-            f"{fastest.in_words}."
+            f"{days(fastest)} days on {fastest.hardware.title} at {units.percent(fastest.utilization)} of the peak "
+            f"(MFU), with {fastest.in_words}."
         )
     fewest = found.offers[0]
     return (
-        f"Fewest devices within {found.days:g} days: {fewest.hardware.title}, {days(fewest)} days by {fewest.in_words}."
+        f"Fewest devices within {found.days:g} days: {fewest.hardware.title}, {days(fewest)} days with "
+        f"{fewest.in_words}."
     )
 
 
@@ -93,7 +92,11 @@ def plan_notes(found: Plan) -> list[str]:
     said = [*found.model.notes, *(note for offer in found.offers[:1] for note in offer.hardware.notes)]
     if not found.is_one_cluster and found.offers:
         said.append("* no other cluster here needs as few devices and fewer days (Pareto set)")
-    said.append("days are of training alone: no failures, no evaluation; from-to spans 80 % of the model's own doubt")
+    if found.offers:
+        said.append("batch 2 x 64: micro-batch x accumulation; TP, PP: tensor- and pipeline-parallel devices")
+        said.append(
+            "days are of training alone: no failures, no evaluation; from-to spans 80 % of the model's own doubt"
+        )
     ratio = found.tokens / found.model.parameters
     if ratio < 5 or ratio > 200:
         said.append(f"{ratio:.3g} tokens per parameter; about 20 are compute-optimal (Hoffmann et al. 2022)")
@@ -115,12 +118,17 @@ def precision(found: Estimates) -> str:
     return PRECISIONS[int(found.settings.number("precision"))]
 
 
+def _of_model(model: Model) -> str:
+    size = _billions(model.parameters)
+    return f"{size} parameters" if model.name == size else f"{model.name}, {size} parameters"
+
+
 def _name(row: Row) -> str:
     return f"stage {row.stage} with {OFFLOADED[row.offload]}"
 
 
 def _billions(value: float) -> str:
     for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if value >= limit:
-            return f"{units.number(value / limit)}{unit}".replace(".00", "")
+        if value >= 0.9995 * limit:
+            return f"{value / limit:.3g}{unit}"
     return f"{value:.0f}"
