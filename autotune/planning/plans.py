@@ -159,8 +159,7 @@ def plan(
             raise WorkloadError(f"{name}: got {value:g}; it must be above 0")
     if hardware is not None and hardware.lower().partition(":")[0].strip() == clusters.CPU:
         raise ResourceError("hardware: got cpu; plan compares clusters of GPUs, and estimate takes this machine")
-    batch = batch_tokens or next(amount for limit, amount in GLOBAL_BATCH_TOKENS if model.parameters < limit)
-    samples = _power_of_two(batch / model.sequence)
+    samples = samples_per_step(model, batch_tokens)
     options = {"devices_per_node": devices_per_node, "host_memory_gib": host_memory_gib}
     if hardware is not None and clusters.has_count(hardware):
         place = clusters.hardware(hardware, network_gbps=network_gbps, **options)  # type: ignore[arg-type]
@@ -183,6 +182,12 @@ def plan(
         is_one_cluster=hardware is not None and clusters.has_count(hardware),
         tried=names,
     )
+
+
+def samples_per_step(model: Model, batch_tokens: float | None = None) -> float:
+    """Return the samples of one optimizer step, a power of two: of so many tokens, by default by the model's size."""
+    batch = batch_tokens or next(amount for limit, amount in GLOBAL_BATCH_TOKENS if model.parameters < limit)
+    return float(2.0 ** max(round(np.log2(max(batch / model.sequence, 1.0))), 0))
 
 
 def ways(model: Model, hardware: Hardware, *, tokens: float, samples: float) -> list[Offer]:
@@ -358,7 +363,3 @@ def _clusters(name: str, gbps: float | None, options: dict[str, float | int | No
 def _networks(name: str, wished: float | None, *, is_named: bool) -> Sequence[float | None]:
     usual = clusters.hardware(name).gbps
     return (wished,) if wished is not None or is_named or usual <= SLOW_GBPS else (None, SLOW_GBPS)
-
-
-def _power_of_two(amount: float) -> float:
-    return float(2.0 ** max(round(np.log2(max(amount, 1.0))), 0))
