@@ -216,6 +216,8 @@ def _run(record: Mapping[str, str]) -> Row | str:
         return f"the metric {metric} gives no step time of a whole step"
     if metric == "failed_or_oom":
         return "failed, but not said of what"
+    if "FPDT+" in record["note"]:
+        return "FPDT works through a sample in chunks, which no field says"
     if "DeepCompile" in record["note"]:
         return "DeepCompile changes what is gathered and offloaded"
     if "inter bw not stated" in record["note"]:

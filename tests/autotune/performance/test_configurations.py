@@ -75,6 +75,14 @@ def test_other_fields_are_given_by_name():
     assert len(read) == 1
 
 
+def test_points_that_say_nothing_are_deepspeeds_defaults():
+    read = Configurations.from_points([{}, {"zero_optimization": {"stage": 3, "overlap_comm": None}}], interleave=2.0)
+    assert len(read) == 2
+    assert read.overlap_comm.tolist() == [0, 1]
+    assert read.micro_batch.tolist() == [1, 1]
+    assert len(Configurations.from_points([{}, {}, {}])) == 3
+
+
 def test_rows_can_be_chosen():
     read = Configurations(stage=np.arange(4.0), micro_batch=2.0)
     some = read[1:3]

@@ -43,9 +43,9 @@ def test_measured_686_billion_parameters_on_four_h100():
 def test_activations_of_a_22_billion_model_by_hand():
     """s b h (10 + 24/t + 5 a s/(h t)) = 50331648 x (10 + 3 + 13.33) (Korthikanti et al. 2022, equation 2)."""
     shape = ModelShape.from_numbers(layers=48, hidden=6144, heads=64, sequence=2048, vocabulary=51200)
-    found = activation_bytes_per_layer(shape, Configurations(micro_batch=4, tensor_parallel=8))
+    found = activation_bytes_per_layer(shape, Configurations(micro_batch=4, tensor_parallel=8, precision=1))
     assert float(found) == pytest.approx(2048 * 4 * 6144 * (10 + 3 + 5 * 64 * 2048 / (6144 * 8)))
-    flash = activation_bytes_per_layer(shape, Configurations(micro_batch=4, flash_attention=1))
+    flash = activation_bytes_per_layer(shape, Configurations(micro_batch=4, flash_attention=1, precision=BF16))
     assert float(flash) == pytest.approx(34 * 2048 * 4 * 6144)
 
 
@@ -68,8 +68,8 @@ KINDS = {
 def test_shares_of_korthikantis_figure_7(row):
     layers, hidden, heads = (float(row[name]) for name in ("layers", "hidden", "heads"))
     shape = ModelShape.from_numbers(layers=layers, hidden=hidden, heads=heads, sequence=2048, vocabulary=51200)
-    base = activation_bytes_per_layer(shape, Configurations(tensor_parallel=8))
-    part = activation_bytes_per_layer(shape, Configurations(tensor_parallel=8, **KINDS[row["act_ckpt"]]))
+    base = activation_bytes_per_layer(shape, Configurations(tensor_parallel=8, precision=1))
+    part = activation_bytes_per_layer(shape, Configurations(tensor_parallel=8, precision=1, **KINDS[row["act_ckpt"]]))
     assert 100 * float(part / base) == pytest.approx(float(row["value"]), abs=0.5)
 
 
