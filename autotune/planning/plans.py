@@ -14,7 +14,6 @@ from autotune.performance.arrays import Array
 from autotune.performance.configurations import CHECKPOINTING, PRECISIONS
 from autotune.performance.model import peak_flops
 from autotune.planning import hardware as clusters
-from autotune.planning.estimates import BARELY
 from autotune.planning.hardware import Hardware
 from autotune.planning.models import Model
 from autotune.planning.settings import usual_precision
@@ -45,6 +44,8 @@ _SIMPLER = 0.005
 """Of the throughput: so much each further feature must gain, or the simpler configuration stays."""
 WORTHWHILE = 1.5
 """How much faster a cluster of twice the devices must be; the list of one device's clusters ends where it isn't."""
+SPARE = 0.1
+"""Of the memory must stay free: what nvidia-smi showed was predicted with an error of 9 % (docs/performance_model.md)."""
 MEMBERS = 64
 """Of the ensemble that the range of days comes from."""
 SEED = 0
@@ -282,7 +283,7 @@ def _scores(model: Model, hardware: Hardware, searched: Configurations) -> Array
     """Return samples per second, less a little for each feature; minus infinity where memory isn't enough."""
     found = estimate(model.shape, hardware.cluster, searched)
     memory = found.memory
-    fits = (memory.margin_bytes >= BARELY * memory.capacity_bytes) & (memory.host_margin_bytes >= 0)
+    fits = (memory.margin_bytes >= SPARE * memory.capacity_bytes) & (memory.host_margin_bytes >= 0)
     features = (
         (np.asarray(searched.tensor_parallel) > 1) * 1.0
         + (np.asarray(searched.pipeline_parallel) > 1)

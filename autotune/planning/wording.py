@@ -9,7 +9,7 @@ from autotune.planning.models import Model
 from autotune.planning.plans import Offer, Plan
 from autotune.report import units
 
-ERROR = "Estimates of an analytic model, not measurements; how far off it was on published runs is in docs/estimate.md."
+ERROR = "Estimated, not measured; on published runs mostly within 20 %, at worst off by half or more: docs/estimate.md."
 OFFLOADED = {"none": "no offload", "optimizer": "the optimizer offloaded", "both": "optimizer and parameters offloaded"}
 
 
@@ -72,7 +72,7 @@ def plan_headline(found: Plan) -> str:
     if not found.offers:
         where = found.tried[0] if len(found.tried) == 1 else "any of " + ", ".join(found.tried)
         if found.is_one_cluster:
-            return f"It doesn't fit: no configuration tried leaves 5 % of the memory of {where} free."
+            return f"It doesn't fit: no configuration tried leaves 10 % of the memory of {where} free."
         return f"No cluster of up to 16,384 of {where} does it in {found.days:g} days; give more --days."
     if found.is_one_cluster:
         fastest = found.offers[0]

@@ -15,8 +15,8 @@ Figures on training large models that go round, each worked out anew with autotu
 ([performance_model.md](performance_model.md)). `make claims` prints them; this page is written by
 `python -m autotune.planning.claims --markdown > docs/claims.md`, and a test holds it to what the model says.
 
-What follows from counting (claims 3 to 6, and the days at full peak of claim 2) is exact. Speeds are the model's
-estimates, with the error that [estimate.md](estimate.md) tells of: a verdict here never hangs on ten per cent."""
+What follows from counting parameters, bytes and operations is exact. Speeds, and memory beside the states, are the
+model's estimates, with the error that [estimate.md](estimate.md) tells of: no verdict here hangs on ten per cent."""
 
 
 def to_text(found: Sequence[Claim]) -> str:

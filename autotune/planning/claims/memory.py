@@ -88,7 +88,8 @@ def partitioned_activations() -> Claim:
         said="Partitioning activations takes 40 % less memory.",
         found=(
             f"175B, TP 8, PP 8, recomputation: checkpoints and working set fall from {activations[0] / GIGA:.1f} to "
-            f"{activations[1] / GIGA:.1f} GB ({units.percent(saved)} less), the whole device by {units.percent(of_whole)}."
+            f"{activations[1] / GIGA:.1f} GB ({units.percent(saved)} less), the whole device by "
+            f"{units.percent(of_whole)}."
         ),
         verdict=Verdict.DEPENDS,
         why="Checkpoints fall to 1/t of tensor-parallel degree t: 50 % at 2, 88 % at 8, nothing without tensor "
@@ -143,7 +144,8 @@ def largest_micro_batch() -> Claim:
         said="K = floor((M_available - M_fixed) / M_per_batch), with M_per_batch 0.15 of the model.",
         found=(
             f"A further sample takes {ratios[0]:.0f} times that for 124M without flash attention, {ratios[1]:.1f} "
-            f"times for 7B with it, and {ratios[2]:.2f} times for 175B with recomputation (0.15 of the 16-bit parameters)."
+            f"times for 7B with it, and {ratios[2]:.2f} times for 175B with recomputation (0.15 of the 16-bit "
+            "parameters)."
         ),
         verdict=Verdict.WRONG,
         why="The form is right, the constant isn't one: measure memory at micro-batch 1 and 2, take the difference.",
