@@ -45,7 +45,7 @@ _SIMPLER = 0.005
 WORTHWHILE = 1.5
 """How much faster a cluster of twice the devices must be; the list of one device's clusters ends where it isn't."""
 SPARE = 0.1
-"""Of the memory must stay free: what nvidia-smi showed was predicted with an error of 9 % (docs/performance_model.md)."""
+"""Of the memory must stay free: nvidia-smi's readings are predicted with 9 % error (docs/performance_model.md)."""
 MEMBERS = 64
 """Of the ensemble that the range of days comes from."""
 SEED = 0
