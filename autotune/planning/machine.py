@@ -37,7 +37,7 @@ def measured(*, ranks: int) -> Cluster:
         result = Path(folder) / "rates.json"
 
         def run(rank: int) -> tuple[int | str, str]:
-            words = [sys.executable, "-m", WORKER, str(rank), str(ranks), folder, str(result)]
+            words = [sys.executable, "-P", "-m", WORKER, str(rank), str(ranks), folder, str(result)]
             return modules.run(words, deadline_s=DEADLINE_S, environment={"OMP_NUM_THREADS": threads})
 
         with ThreadPoolExecutor(ranks) as pool:

@@ -16,6 +16,8 @@ from autotune.workload import BUILT_IN
 TYPICAL_SEQUENCE = 2048
 TYPICAL_VOCABULARY = 50257
 """GPT-2's and GPT-3's (Radford et al. 2019; Brown et al. 2020, section 2.1)."""
+GPT_3_HIDDEN = {125e6: 768.0, 350e6: 1024.0, 760e6: 1536.0, 1.3e9: 2048.0, 2.7e9: 2560.0, 6.7e9: 4096.0, 13e9: 5120.0}
+"""Hidden size by parameters (Brown et al. 2020, Table 2.1; its 13B has 5140)."""
 USUAL_LONGEST = 4096
 """Models that could read more are mostly trained on so many tokens per sample; `--sequence` says another."""
 _COUNT = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMBT])", re.IGNORECASE)
@@ -84,11 +86,13 @@ def _of_size(text: str, size: float, sequence: int | None) -> Model:
 def _gpt(size: float, sequence: float) -> ModelShape:
     """Return a GPT of so many parameters, its widths as round as real ones are, so that parallelism divides them.
 
-    GPT-3's table (Brown et al. 2020, Table 2.1) comes out: 6.7B 4096 x 32, 13B 5120 x 40, 175B 12288 x 96.
+    Between 125M and 13B widths follow GPT-3's table (Brown et al. 2020, Table 2.1), outside `ModelShape`'s aspect.
     """
     plain = ModelShape.from_numbers(parameters=size, sequence=sequence, vocabulary=float(TYPICAL_VOCABULARY))
     hidden = float(np.asarray(plain.hidden))
-    step = 1024.0 if hidden >= 4096 else 256.0 if hidden >= 1024 else 64.0
+    if min(GPT_3_HIDDEN) <= size <= max(GPT_3_HIDDEN):
+        hidden = float(np.exp(np.interp(np.log(size), np.log(list(GPT_3_HIDDEN)), np.log(list(GPT_3_HIDDEN.values())))))
+    step = 1024.0 if hidden >= 3584 else 256.0 if hidden >= 640 else 64.0
     hidden = step * max(round(hidden / step), 1)
     exact = (size - TYPICAL_VOCABULARY * hidden) / (12.0 * hidden**2)
     step = 8.0 if exact >= 28 else 4.0 if exact >= 10 else 1.0
@@ -173,4 +177,4 @@ def _check_heads(shape: ModelShape) -> None:
 
 def _widths(shape: ModelShape) -> str:
     layers, hidden, heads = (int(np.asarray(v)) for v in (shape.layers, shape.hidden, shape.heads))
-    return f"{layers} layers, hidden {hidden:,}, {heads} heads"
+    return f"{layers} {'layer' if layers == 1 else 'layers'}, hidden {hidden:,}, {heads} heads"

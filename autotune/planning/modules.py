@@ -31,7 +31,7 @@ def widths(name: str) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as folder:
         result = Path(folder) / "widths.json"
-        ended, output = run([sys.executable, "-m", WORKER, name, str(result)], deadline_s=DEADLINE_S)
+        ended, output = run([sys.executable, "-P", "-m", WORKER, name, str(result)], deadline_s=DEADLINE_S)
         if not result.exists():
             tail = "\n".join(output.splitlines()[-_TAIL_LINES:])
             raise WorkloadError(f"model: the process that builds {name} ended with {ended} and said\n{tail}")

@@ -65,7 +65,16 @@ def test_counts(text, value):
 
 @pytest.mark.parametrize(
     ("size", "hidden", "layers", "heads"),
-    [("6.7B", 4096, 32, 32), ("13B", 5120, 40, 40), ("175B", 12288, 96, 96)],
+    [
+        ("125M", 768, 12, 12),
+        ("350M", 1024, 24, 16),
+        ("760M", 1536, 24, 24),
+        ("1.3B", 2048, 24, 32),
+        ("2.7B", 2560, 32, 20),
+        ("6.7B", 4096, 32, 32),
+        ("13B", 5120, 40, 40),
+        ("175B", 12288, 96, 96),
+    ],
 )
 def test_a_size_has_the_widths_of_gpt_3(size, hidden, layers, heads):
     shape = model(size).shape
