@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.performance.coefficients import Coefficients
 from autotune.performance.configurations import PRECISIONS, Configurations
-from autotune.performance.devices import Cluster, Device, cluster
+from autotune.performance.devices import Cluster, Device, cluster, table
 from autotune.performance.model import estimate
 from autotune.performance.shape import ModelShape
 
@@ -39,6 +39,7 @@ DEVICES: Mapping[str, str] = {
     "MI250X-GCD": "MI250X (module, 2 GCD)",
 }
 """From the tables' names to `hardware.csv`; a bare A100 computes alike in both sizes, but its memory is not judged."""
+RATES = ("peak_bf16_dense_tflops", "peak_fp16_dense_tflops")
 UNSURE_MEMORY = frozenset({"A100", "V100", "H100", "MI250X-GCD"})
 FLASH_DEVICES = ("H100", "H200", "GH200", "B200", "B300", "GB200", "GB300")
 """Newer than FlashAttention (2022), so frameworks use it by default there; elsewhere a row says so."""
@@ -97,7 +98,8 @@ class Setting:
 def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | str:
     """Return what a record says of model, machines and configuration, or why that is not enough."""
     assumed: list[str] = []
-    if record["gpu"] not in DEVICES:
+    name = device_name(record["gpu"])
+    if name is None:
         return f"unknown device {record['gpu'] or '(none stated)'}"
     devices = number(record["gpus"])
     if not devices:
@@ -119,7 +121,6 @@ def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | 
             return "micro-batch or batch not stated"
         batch = (1.0, 1.0)
     configuration = configuration | parallel | {"micro_batch": batch[0], "accumulation": batch[1]}
-    name = DEVICES[record["gpu"]]
     machines = cluster(
         name,
         devices=int(devices),
@@ -249,6 +250,8 @@ def _features(record: Mapping[str, str], parallel: Mapping[str, float]) -> dict[
     precision = record["precision"]
     if "fp4" in precision:
         return "nvfp4: no rate in the hardware table"
+    if precision.split("-")[0] not in ("", "mxfp8", *PRECISIONS) and "fp8" not in precision:
+        return f"precision {precision}: no rate in the hardware table"
     word = "fp8" if "fp8" in precision else precision.split("-")[0] or "fp16"
     checkpointing = record["act_ckpt"]
     offload = record["offload"]
@@ -337,6 +340,16 @@ def _batch(
     if whole:
         return micro, max(whole / (data * micro), 1.0)
     return micro, accumulation or 1.0
+
+
+def device_name(text: str) -> str | None:
+    """Return the hardware table's name of a published device, or None where it has none, or no rate or link for it."""
+    bare = re.sub(r"-\d+GB$", "", text)
+    for name in (DEVICES.get(text, text), bare):
+        row = table().get(name)
+        if row and number(row["intra_bw_unidir_gbs_per_gpu"]) and any(number(row[rate]) for rate in RATES):
+            return name
+    return None
 
 
 def number(text: str) -> float | None:

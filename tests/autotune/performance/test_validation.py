@@ -12,7 +12,7 @@ from autotune.performance import Coefficients, priors
 from autotune.performance.validation import report
 from autotune.performance.validation.rows import Measure, read, runs
 from autotune.performance.validation.scores import mean_over_sources
-from autotune.performance.validation.settings import setting
+from autotune.performance.validation.settings import device_name, setting
 
 PUBLISHED = Path(__file__).parents[3] / "experiments" / "published"
 
@@ -70,12 +70,24 @@ def test_metrics_become_step_times_by_their_own_convention():
         ({"metric": "gpu_hours"}, "gives no step time"),
         ({"precision": "nvfp4"}, "no rate"),
         ({"metric": "failed_or_oom"}, "not said of what"),
+        ({"precision": "int4"}, "precision int4"),
+        ({"value": "about 2"}, "no number above 0"),
+        ({"gpu": "CPU: Grace (72c)"}, "unknown device"),
     ],
 )
 def test_rows_that_dont_determine_a_configuration_stay_out_by_name(changes, reason):
     rows, left = runs([record(**changes)])
     assert not rows
     assert reason in left[0].reason
+
+
+def test_devices_are_found_by_the_tables_names_too():
+    assert [device_name(name) for name in ("A100-80GB", "MI300X", "L40S-48GB", "TPUv4")] == [
+        "A100-SXM-80GB",
+        "MI300X",
+        "L40S",
+        None,
+    ]
 
 
 def test_groups_that_must_not_be_mixed_are_kept_apart():
