@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.planning.claims.claim import Claim
 
-WIDTH = 100
+WIDTH, PAGE_WIDTH = 100, 120
 _INTRODUCTION = """\
 # Claims met in the field
 
@@ -24,7 +24,7 @@ def to_text(found: Sequence[Claim]) -> str:
     parts = []
     for number, claim in enumerate(found, start=1):
         lines = [f"{number:2}. {claim.said}", f"    {claim.found}", f"    {claim.verdict.upper()}: {claim.why}"]
-        parts.append("\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines))
+        parts.append("\n".join(_filled(line, WIDTH, indent="    ") for line in lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -32,7 +32,12 @@ def to_markdown(found: Sequence[Claim]) -> str:
     """Return docs/claims.md."""
     parts = [_INTRODUCTION]
     for number, claim in enumerate(found, start=1):
-        said = textwrap.fill(f"## {number}. {claim.said}", 100_000)
-        body = [f"{claim.found}", f"**{claim.verdict.capitalize()}.** {claim.why}"]
-        parts.append("\n\n".join([said, *(textwrap.fill(text, 120) for text in body)]))
+        body = [claim.found, f"**{claim.verdict.capitalize()}.** {claim.why}"]
+        parts.append("\n\n".join([f"## {number}. {claim.said}", *(_filled(text, PAGE_WIDTH) for text in body)]))
     return "\n\n".join(parts) + "\n"
+
+
+def _filled(text: str, width: int, *, indent: str = "") -> str:
+    """Return a paragraph whose lines don't part a figure from its percent sign."""
+    held = text.replace(" %", "\u00a0%")
+    return textwrap.fill(held, width, subsequent_indent=indent).replace("\u00a0%", " %")

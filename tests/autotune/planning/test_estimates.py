@@ -37,6 +37,26 @@ def test_states_of_7b_on_8_devices():
     assert 7 * 16 < row(found, 2, "optimizer").host_bytes / GB < 2 * 7 * 16
 
 
+@pytest.mark.parametrize(
+    ("parallel", "stage", "days", "said"),
+    [
+        ({"tensor_parallel": 8, "pipeline_parallel": 12, "accumulation": 96}, 0, 23, 27),
+        ({}, 3, 74, 47),
+    ],
+)
+def test_days_that_were_published(parallel, stage, days, said):
+    """174.6B on 1,536 A100 for 300B tokens (Narayanan et al. 2021, table 2); docs/estimate.md says what comes out."""
+    found = made(
+        "layers=96,hidden=12288,heads=96,vocabulary=51200,parameters=174.6B", "1536 x A100-80GB",
+        checkpointing="full", flash_attention=False, precision="fp16", **parallel,
+    )  # fmt: skip
+    one = row(found, stage)
+    assert one.fits
+    estimated = 300e9 / one.tokens_per_second / 86400
+    assert estimated == pytest.approx(said, abs=0.5)
+    assert 0.6 < estimated / days < 1.2
+
+
 def test_parts_add_up():
     for one in made(checkpointing="full", micro_batch=2, accumulation=4).rows:
         assert sum(one.memory_bytes.values()) == pytest.approx(one.needed_bytes)
