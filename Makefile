@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning validate-model clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning validate-model claims clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -70,6 +70,9 @@ scripts: $(READY)  ## Tune each script of experiments/scripts, and print what wa
 failures: $(READY)  ## Print the failure matrices of warm trials and of scripts: how each fault ends, how soon, what is left
 	$(BIN)/python tests/benchmarks/faults.py
 	$(BIN)/python -m tests.benchmarks.failures
+
+claims: $(READY)  ## Print claims about training large models that go round, and what the performance model says of them
+	$(BIN)/python -m autotune.planning.claims
 
 pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
 	$(BIN)/python -m tests.benchmarks.pruning

@@ -116,8 +116,10 @@ def test_every_relative_link_leads_somewhere():
     for name in (
         "README.md",
         "CONTRIBUTING.md",
+        "docs/claims.md",
         "docs/cluster.md",
         "docs/ds_configs.md",
+        "docs/estimate.md",
         "docs/failures.md",
         "docs/parallel.md",
         "docs/pruning.md",

@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
 MEANINGS = {
     ExitCode.OK: "done",
-    ExitCode.NO_RESULT: "no trial succeeded, the gain does not hold, or doctor or lint found a failure",
+    ExitCode.NO_RESULT: "no trial succeeded, the gain does not hold, doctor or lint found a failure, or nothing fits",
     ExitCode.WRONG_INPUT: "wrong input: an option, a campaign file, a configuration, a storage URL",
     ExitCode.STUDY: "no such study or trial, the study exists already, or it is being run",
     ExitCode.RESOURCES: "processors, GPUs or nodes that can't be had",

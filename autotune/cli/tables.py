@@ -35,12 +35,12 @@ def print_finals(console: Console, summary: StudySummary) -> None:
     table = tables.finals(summary)
     if table is not None:
         write(console, "")
-        _print_unwrapped(console, table, _FINALS_FROM_WIDTH)
+        print_fitting(console, table, _FINALS_FROM_WIDTH)
 
 
 def print_standings(console: Console, table: Table) -> None:
     """Print the contenders of a comparison, on a narrow terminal without the columns that matter least."""
-    _print_unwrapped(console, table, _STANDINGS_FROM_WIDTH)
+    print_fitting(console, table, _STANDINGS_FROM_WIDTH)
 
 
 def fits(console: Console, table: Table) -> bool:
@@ -55,9 +55,10 @@ def print_report_table(console: Console, table: Table) -> None:
     print_table(console, columns, table.rows)
 
 
-def _print_unwrapped(console: Console, table: Table, from_width: Mapping[str, int]) -> None:
+def print_fitting(console: Console, table: Table, from_width: Mapping[str, int], *, wraps: str | None = None) -> None:
+    """Print a table whose columns don't wrap, but for one, on a narrow terminal without those that matter least."""
     columns = [
-        replace(_column(title, position, table), wraps=False, from_width=from_width.get(title, 0))
+        replace(_column(title, position, table), wraps=title == wraps, from_width=from_width.get(title, 0))
         for position, title in enumerate(table.columns)
     ]
     print_table(console, columns, table.rows)
