@@ -99,7 +99,7 @@ def prepare(ds_configs: Sequence[Mapping[str, Any]], *, device: str, progress: C
     except OSError as error:
         raise ResourceError(
             f"op cache: the folder {folder} can't be made ({error.strerror}); compiled DeepSpeed ops go there: "
-            f"make room for it, or set {ROOT_VARIABLE} to a folder that can be written"
+            f"set {ROOT_VARIABLE} to a folder that can be written"
         ) from error
     for lock in clear_stale_locks(folder):
         progress(f"removed {lock}: its builder is gone, and DeepSpeed would have waited for it for ever")
