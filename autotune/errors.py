@@ -7,6 +7,7 @@
     +-- WorkloadError     a workload that can't be loaded
     +-- StorageError      a storage that can't be reached
     +-- StudyError        a study that doesn't exist, exists already, or is being run
+        +-- UnreadableStudyError   another version of autotune kept it, in another form
     +-- SearcherError     a searcher that broke its protocol, or has nothing left to propose
     +-- ResourceError     processors, GPUs or nodes that can't be had
         +-- HostLostError the place of a rank is gone: its node died, or the process that looks after it there
@@ -41,6 +42,10 @@ class StorageError(AutotuneError):
 
 class StudyError(AutotuneError):
     """A study doesn't exist, exists already, or another controller runs it."""
+
+
+class UnreadableStudyError(StudyError):
+    """A study that another version of autotune kept, in a form that this one can't read."""
 
 
 class SearcherError(AutotuneError):

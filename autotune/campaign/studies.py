@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
@@ -30,7 +31,7 @@ from autotune.campaign.sections import NAME_PATTERN, Campaign, PlacementSection,
 from autotune.cold_checks import checks
 from autotune.drift import readings
 from autotune.ds_config import schema
-from autotune.errors import CampaignError, StudyError
+from autotune.errors import CampaignError, StudyError, UnreadableStudyError
 from autotune.evaluators.deadlines import Deadlines
 from autotune.evaluators.deepspeed import DeepSpeedEvaluator
 from autotune.evaluators.protocol import Evaluator
@@ -99,8 +100,25 @@ def campaign_of(stored: StoredStudy) -> Campaign:
 
 
 def recorded_hardware(stored: StoredStudy) -> Hardware:
-    """Return the hardware that a study's trials were measured on."""
-    return Hardware(**stored.attribute("hardware"))
+    """Return the hardware that a study's trials were measured on.
+
+    Raises:
+        UnreadableStudyError: when another version kept it in another form.
+    """
+    with _read(stored, "hardware"):
+        return Hardware(**stored.attribute("hardware"))
+
+
+@contextmanager
+def _read(stored: StoredStudy, what: str) -> Iterator[None]:
+    """Say what of a study can't be read, where its JSON data don't have the form that this version writes."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableStudyError(
+            f"study {stored.name!r}: its {what} can't be read ({type(error).__name__}: {error}); another version of "
+            f"autotune kept it in another form: use that version for this study, or launch it anew under another name"
+        ) from error
 
 
 def study(
@@ -154,14 +172,27 @@ def study(
 
 
 def summary(stored: StoredStudy) -> StudySummary:
-    """Return all that reports and listings need to know of a study."""
+    """Return all that reports and listings need to know of a study.
+
+    Raises:
+        StudyError: when the study was not made by autotune.
+        UnreadableStudyError: when another version made it.
+    """
     campaign, hardware = campaign_of(stored), recorded_hardware(stored)
+    with _read(stored, "trials"):
+        trials = tuple(stored.trials())
+    with _read(stored, "readings of the machine"):
+        drift = readings(stored)
+    with _read(stored, "cold checks"):
+        cold_checks = checks(stored)
+    with _read(stored, "record of the finals"):
+        records = [Record.from_json(data) for data in stored.attribute("finals") or ()]
     state = StudySummary(
         name=stored.name,
         searcher=stored.attribute("searcher") or campaign.searcher,
         evaluator=campaign.evaluator,
         workload=campaign.workload.name,
-        trials=tuple(stored.trials()),
+        trials=trials,
         trial_budget=stored.attribute("trial_budget") or campaign.trials,
         space=space_of(campaign, hardware),
         objective=objective_of(campaign),
@@ -170,10 +201,10 @@ def summary(stored: StoredStudy) -> StudySummary:
         ds_config=ds_config_of(campaign),
         ds_config_notation=campaign.ds_config_notation,
         rules=rules_of(campaign, hardware),
-        readings=readings(stored),
-        cold_checks=checks(stored),
+        readings=drift,
+        cold_checks=cold_checks,
     )
-    return _with_finals(state, [Record.from_json(data) for data in stored.attribute("finals") or ()])
+    return _with_finals(state, records)
 
 
 def _with_finals(state: StudySummary, records: Sequence[Record]) -> StudySummary:

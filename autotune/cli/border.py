@@ -46,10 +46,10 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
     except AutotuneError as error:
         return _refuse(error, debug=debug)
     except typer.TyperException as error:
-        _complain(f"{error.format_message()}\n`autotune --help` and `autotune COMMAND --help` tell more")
+        complain(f"{error.format_message()}\n`autotune --help` and `autotune COMMAND --help` tell more")
         return ExitCode.WRONG_INPUT
     except Interrupted as interruption:
-        _complain(str(interruption), kind="stopped")
+        complain(str(interruption), kind="stopped")
         return ExitCode.STOPPED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
@@ -62,7 +62,7 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 def _refuse(error: AutotuneError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    _complain(str(error))
+    complain(str(error))
     if isinstance(error, StudyError):
         return ExitCode.STUDY
     return ExitCode.RESOURCES if isinstance(error, ResourceError) else ExitCode.WRONG_INPUT
@@ -80,11 +80,12 @@ def _confess(error: Exception, arguments: Sequence[str], *, debug: bool) -> int:
     except OSError as unwritable:
         kept = f"the traceback can't be written to {where} ({unwritable}); {DEBUG} shows it"
     last = "".join(traceback.format_exception_only(error)).strip()
-    _complain(f"{last}\nThis is a bug in autotune; {kept}", kind="internal error")
+    complain(f"{last}\nThis is a bug in autotune; {kept}", kind="internal error")
     return ExitCode.INTERNAL
 
 
-def _complain(message: str, *, kind: str = "error") -> None:
+def complain(message: str, *, kind: str = "error") -> None:
+    """Write a message to stderr, behind what kind of message it is."""
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     head = f"\033[31m{kind}:\033[0m" if coloured else f"{kind}:"
     sys.stderr.write(f"{head} {message}\n")

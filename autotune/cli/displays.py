@@ -16,14 +16,12 @@ from autotune.cli.progress import Progress
 from autotune.cli.settings import changes_in_short
 from autotune.report import units
 from autotune.report.findings import r_of
-from autotune.study import StopRequest, StudyListener
+from autotune.study import StudyListener
 from autotune.trials import Stage, Trial
 
 _REFRESH_PER_SECOND = 5
 _SEPARATOR = "  "
 _MINUTE_S = 60
-STOPPING = "stopping after the running trial; Ctrl-C again cancels it"
-CANCELLING = "cancelling the running trial"
 
 
 class Display(StudyListener, AbstractContextManager["Display"], Protocol):
@@ -101,7 +99,7 @@ class LineDisplay(QuietDisplay):
         self.waiting()
 
     def waiting(self) -> None:
-        told = stop_text(self._progress.stop)
+        told = stop_text(self._progress)
         if told and self._progress.stop.count > self._told:
             self._told = self._progress.stop.count
             _plain(told)
@@ -176,7 +174,7 @@ class LiveDisplay(QuietDisplay):
 
 def live_line(progress: Progress, *, width: int) -> str:
     """Return the live line; on a narrow terminal what matters least is left out."""
-    stage = stop_text(progress.stop) or progress.stage
+    stage = stop_text(progress) or progress.stage
     if progress.trial_elapsed_s is not None:
         stage += f" {clock(progress.trial_elapsed_s)}"
     last = progress.last.score if progress.last is not None else None
@@ -209,11 +207,12 @@ def finished_line(trial: Trial, progress: Progress) -> str:
     )
 
 
-def stop_text(stop: StopRequest) -> str:
+def stop_text(progress: Progress) -> str:
     """Return what a wish to stop does; nothing where there is none."""
-    if stop.at_once:
-        return CANCELLING
-    return STOPPING if stop.wanted else ""
+    trials, them = ("trials", "them") if len(progress.running) > 1 else ("trial", "it")
+    if progress.stop.at_once:
+        return f"cancelling the running {trials}"
+    return f"stopping after the running {trials}; Ctrl-C again cancels {them}" if progress.stop.wanted else ""
 
 
 def clock(seconds: float) -> str:

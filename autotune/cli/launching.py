@@ -221,7 +221,8 @@ def _next_commands(summary: StudySummary, url: str | None) -> list[tuple[str, st
         more = command("resume", name, "--trials", str(2 * summary.trial_budget), url=url)
         failed = any(trial.failure for trial in summary.trials)
         why = [(command("trials", name, url=url), "why trials failed")] if failed else []
-        return [*why, report, (more, "look further")]
+        further = [(more, "look further")] if summary.executed_count >= summary.trial_budget else []
+        return [*why, report, *further]
     if summary.finals_are_due:
         return [(command("resume", name, url=url), "run the leaders again, to name a winner"), report]
     has_winner = summary.finals is not None and summary.finals.winner is not None

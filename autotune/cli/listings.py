@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from autotune import campaign as campaigns
+from autotune.cli.border import complain
 from autotune.cli.console import make_console, write
 from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import Column, print_csv, print_json, print_pairs, print_table
@@ -13,7 +14,7 @@ from autotune.cli.options import Format
 from autotune.cli.rows import outcome_seconds, peak_memory_bytes, state_of, study_record, trial_figures, trial_record
 from autotune.cli.settings import what_happened
 from autotune.cli.studies import command, opened, summary_of
-from autotune.errors import StudyError
+from autotune.errors import CampaignError, StudyError, UnreadableStudyError
 from autotune.report import units
 from autotune.report.findings import length, r_of, tally
 from autotune.report.summary import StudySummary
@@ -34,7 +35,7 @@ _STATE_STYLES = {
 def print_studies(*, url: str | None, form: Format) -> int:
     """List the studies; return the exit code."""
     with opened(url) as storage:
-        summaries = summaries_of(storage)
+        summaries = _summaries(storage)
         if form is not Format.TABLE:
             records = [study_record(summary) for summary in summaries]
             print_json(records) if form is Format.JSON else print_csv(records)
@@ -107,12 +108,14 @@ def print_trials(name: str, *, url: str | None, form: Format, alpha: float | Non
     return ExitCode.OK
 
 
-def summaries_of(storage: Storage) -> list[StudySummary]:
-    """Return the summaries of all studies that autotune can go on with, oldest first."""
+def _summaries(storage: Storage) -> list[StudySummary]:
+    """Return the summaries of all studies that autotune can go on with, oldest first; say which it can't read."""
     summaries = []
     for name in storage.names():
         try:
             summaries.append(campaigns.summary(storage.open(name)))
+        except (UnreadableStudyError, CampaignError) as error:
+            complain(f"{error}", kind="left out")
         except StudyError:
             continue  # being made at this moment, or left half-made by a kill
     return summaries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from rich.status import Status as Spinner
 from autotune import campaign as campaigns
 from autotune import storage as storages
 from autotune.campaign import BudgetSection, Campaign, PlacementSection
+from autotune.cli.checks import place
 from autotune.cli.checks.finding import Finding, Status
 from autotune.cli.console import is_animated, make_console
 from autotune.cli.displays import QuietDisplay
@@ -45,6 +47,8 @@ def probe(path: Path, *, overrides: Sequence[str], shows_stages: bool) -> Iterat
     size = f"{units.count(len(space.dimensions), 'dimension')}, {units.count(space.count, 'configuration')}"
     detail = f"{campaign.name}: {campaign.workload.name}, {units.count(hardware.ranks, 'rank')}, {size}"
     yield Finding(check=_CAMPAIGN, status=Status.OK, detail=detail)
+    if campaign.evaluator == "deepspeed":
+        yield from place.logs(Path(os.path.abspath(campaign.run_directory)))
     try:
         with tempfile.TemporaryDirectory(prefix="autotune-doctor-") as folder:
             yield from _findings(_measured(campaign, folder, shows_stages=shows_stages), path)

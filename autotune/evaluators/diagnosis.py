@@ -163,9 +163,15 @@ def _of(rank: int, report: RankReport, cause: Cause, kind: FailureKind, reason: 
 
 
 def _limit_reason(rank: int, report: RankReport) -> str:
+    held, limit = (f"{(size or 0) / MIB:.1f} MiB" for size in (report.memory_exceeded_bytes, report.memory_limit_bytes))
+    advice = (
+        "that was before deepspeed.initialize, so no configuration changes it: raise the limit"
+        if _ORDER.index(report.stage or Stage.LAUNCH) < _ORDER.index(Stage.INITIALIZE)
+        else "take a smaller micro-batch, a higher ZeRO stage, or raise the limit"
+    )
     return (
-        f"rank {rank} held {(report.memory_exceeded_bytes or 0) / MIB:.0f} MiB of resident memory, above its limit; "
-        f"take a smaller micro-batch, a higher ZeRO stage, or raise the memory limit per rank"
+        f"rank {rank} held {held} of resident memory, above its limit of {limit} "
+        f"(hardware.memory_limit_bytes); {advice}"
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.errors import ResourceError
 from autotune.evaluators.op_build import Build
 
 logger = logging.getLogger(__name__)
@@ -88,9 +89,18 @@ def prepare(ds_configs: Sequence[Mapping[str, Any]], *, device: str, progress: C
     """Compile what these configurations need and the cache lacks.
 
     An op that can't be compiled is told through `progress`; the trials that need it fail with DeepSpeed's own words.
+
+    Raises:
+        ResourceError: when the cache's folder can't be made.
     """
     folder = directory(device)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            f"op cache: the folder {folder} can't be made ({error.strerror}); compiled DeepSpeed ops go there: "
+            f"set {ROOT_VARIABLE} to a folder that can be written"
+        ) from error
     for lock in clear_stale_locks(folder):
         progress(f"removed {lock}: its builder is gone, and DeepSpeed would have waited for it for ever")
     needed = sorted(set().union(*(builders_for(ds_config) for ds_config in ds_configs)))

@@ -55,6 +55,8 @@ class RankReport:
     log_path: str | None = None
     memory_exceeded_bytes: int | None = None
     """Resident size at which the host killed the process for its memory limit; None: it did not."""
+    memory_limit_bytes: int | None = None
+    """That limit; None: there is none."""
     node: str | None = None
     """Address of the node where it runs; None: this machine."""
     host_lost: str | None = None

@@ -131,6 +131,7 @@ class RankProcess:
             log_tail=self._log.tail() if told and self._log else (),
             log_path=str(self._directory / LOG_FILE),
             memory_exceeded_bytes=self._memory_exceeded_bytes,
+            memory_limit_bytes=self._memory_limit_bytes,
         )
 
     def _spawned(self, command: RankCommand) -> subprocess.Popen[bytes]:

@@ -149,9 +149,17 @@ class OptunaSearcher:
                 f"searcher state: got {', '.join(sorted(state))}; it must be {', '.join(sorted(_STATE))}: another "
                 f"searcher or version kept it; start a new study"
             )
-        opened = deque((tuple(encoding), made) for encoding, made in json.loads(state.get("open", "[]")))
         trials = {trial.number: trial for trial in history}
-        told = [(number, made) for number, made in _unpacked(json.loads(state.get("told", "[]"))) if number in trials]
+        try:
+            opened = deque((tuple(encoding), made) for encoding, made in json.loads(state.get("open", "[]")))
+            told = [
+                (number, made) for number, made in _unpacked(json.loads(state.get("told", "[]"))) if number in trials
+            ]
+        except (TypeError, ValueError) as error:
+            raise SearcherError(
+                f"searcher state: another version kept it in another form ({error}); go on with that version, or "
+                "start a new study"
+            ) from error
         for number, made in told:
             self._advance(made, opened)
             self.tell(trials[number])

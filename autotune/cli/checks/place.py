@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from autotune import storage as storages
 from autotune.cli.checks.finding import Finding, Status
@@ -11,6 +13,9 @@ from autotune.cli.studies import opened
 from autotune.errors import StorageError
 from autotune.file_systems import Mount
 from autotune.storage import DEFAULT_URL, shown
+
+_TRIED_BYTES = 2**20
+"""A trial's files take less, but for its logs."""
 
 
 def storage(url: str | None, mounts: Sequence[Mount] | None = None) -> Iterator[Finding]:
@@ -33,3 +38,18 @@ def storage(url: str | None, mounts: Sequence[Mount] | None = None) -> Iterator[
         else:
             advice = "correct --storage, or make the folder or server reachable"
             yield Finding(check="storage", status=Status.FAIL, detail=str(error), advice=advice)
+
+
+def logs(folder: Path) -> Iterator[Finding]:
+    """Say whether trials can write their files below a campaign's `run_directory`."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(bytes(_TRIED_BYTES))
+    except OSError as error:
+        yield Finding(
+            check="run directory",
+            status=Status.FAIL,
+            detail=f"{folder} can't be written to: {error.strerror}",
+            advice="make room there, or set run_directory to another folder",
+        )

@@ -77,6 +77,7 @@ class RankWatch:
             intermediates=read(self.folder / INTERMEDIATES_FILE),
             result=read(self.folder / RESULT_FILE),
             memory_exceeded_bytes=self._memory_exceeded_bytes,
+            memory_limit_bytes=self._memory_limit_bytes,
         )
 
     def _find(self) -> None:

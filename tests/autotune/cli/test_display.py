@@ -92,6 +92,17 @@ def test_a_wish_to_stop_is_shown(summary):
     assert "cancelling the running trial" in live_line(progress, width=120)
 
 
+def test_a_wish_to_stop_several_trials_is_shown(summary):
+    stop = StopRequest()
+    progress = Progress(summary, stop=stop)
+    for trial in summary.trials[1:3]:
+        progress.started(replace(trial, state=TrialState.RUNNING))
+    stop()
+    assert "stopping after the running trials; Ctrl-C again cancels them" in live_line(progress, width=120)
+    stop()
+    assert "cancelling the running trials" in live_line(progress, width=120)
+
+
 def test_a_finished_trial_in_one_line(summary):
     progress = Progress(summary, stop=StopRequest())
     line = finished_line(summary.best, progress)

@@ -172,6 +172,13 @@ class TestProbe:
         found = findings(cli("doctor", "c.yaml", "--set", "storage=sqlite:////nowhere/at/all.db", "--format", "json"))
         assert found["storage"]["status"] == "fail"
 
+    def test_the_campaigns_folder_of_logs_is_checked(self, folder):
+        assert list(place.logs(folder / "runs")) == []
+        (finding,) = place.logs(folder / "c.yaml" / "runs")
+        assert (finding.check, finding.status) == ("run directory", "fail")
+        assert finding.detail == f"{folder}/c.yaml/runs can't be written to: Not a directory"
+        assert "run_directory" in finding.advice
+
     @pytest.mark.parametrize("override", ["trials=none", "ds_config.train_batch_size=7", "space.remove=[nothing]"])
     def test_a_campaign_that_can_not_be_used(self, cli, override):
         answer = cli("doctor", "c.yaml", "--set", override, "--format", "json")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from contextlib import closing
 
 import pytest
 
@@ -116,6 +117,30 @@ def test_what_does_not_exist_is_refused(cli, arguments, message):
     assert answer.code == ExitCode.STUDY
     assert message in answer.err
     assert answer.out == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("finals", [{"entrants": [{"number": 1, "changes": 2}]}], "record of the finals"),
+        ("hardware", {"gpu": 1}, "hardware"),
+        ("baseline_readings", [{}], "readings of the machine"),
+        ("cold_checks", [{}], "cold checks"),
+    ],
+)
+def test_a_study_of_another_version_is_refused_and_hides_no_other(cli, key, value, what):
+    assert cli("launch", "c.yaml", "--study", "newer").code == ExitCode.OK
+    with closing(storages.connect("sqlite:///autotune.db")) as storage:
+        storage.open("sim").set_attribute(key, value)
+    for arguments in (("status", "sim"), ("report", "sim"), ("export", "sim"), ("resume", "sim", "--trials", "9")):
+        answer = cli(*arguments)
+        assert answer.code == ExitCode.STUDY
+        assert f"study 'sim': its {what} can't be read" in answer.err
+        assert "another version of autotune" in answer.err
+    answer = cli("studies", "--format", "json")
+    assert answer.code == ExitCode.OK
+    assert [study["name"] for study in json.loads(answer.out)] == ["newer"]
+    assert answer.err.startswith(f"left out: study 'sim': its {what}")
 
 
 def test_a_missing_storage_is_not_made(cli, finished):

@@ -67,6 +67,16 @@ def test_one_ctrl_c_lets_the_running_trial_end(launch_slowly, cli):
     assert len(trials_of("sim")) == len(complete()) == BUDGET
 
 
+def test_after_a_stop_no_more_trials_than_asked_for_are_suggested(launch_slowly):
+    launch = launch_slowly(*LAUNCH)
+    launch.wait_until_running(0)
+    launch.send(signal.SIGINT)
+    assert launch.end() == ExitCode.STOPPED
+    assert "Your own configuration has been measured; nothing else has run yet." in launch.output
+    assert "Go on with it: autotune resume sim\n" in launch.output
+    assert "--trials" not in launch.output
+
+
 def test_two_signals_cancel_it(launch_slowly, cli):
     launch = launch_slowly(*LAUNCH)
     launch.wait_until_running(1)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from autotune.errors import ResourceError
 from autotune.evaluators import op_build, op_cache
 from autotune.evaluators.op_build import Build
 
@@ -93,6 +94,13 @@ def build(tmp_path, lines, builder):
 
 
 @pytest.mark.real
+def test_a_folder_that_cannot_be_made_is_told_with_the_way_out(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(op_cache.ROOT_VARIABLE, str(tmp_path / "file" / "ops"))
+    with pytest.raises(ResourceError, match=r"op cache: the folder .*/file/ops/.* can't be made .*AUTOTUNE_OP_CACHE"):
+        op_cache.prepare([], device="cpu", progress=print)
+
+
 def test_an_op_that_the_device_does_not_have_is_told(tmp_path):
     lines = []
     assert not build(tmp_path, lines, "FusedLambBuilder").run()

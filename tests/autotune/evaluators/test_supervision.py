@@ -136,10 +136,23 @@ def test_when_nobody_says_more_the_broken_connection_is_told(monkeypatch):
 
 
 def test_a_memory_limit_comes_first():
-    killed = RankReport(running=False, exit_code=-9, memory_exceeded_bytes=3 * 1024**2, stage=Stage.RUN)
+    mib = 1024**2
+    killed = RankReport(
+        running=False, exit_code=-9, memory_exceeded_bytes=3 * mib, memory_limit_bytes=2 * mib, stage=Stage.RUN
+    )
     failure = verdict(Scripted(delivered(failure=crash())), Scripted(killed)).failure
     assert failure.kind is FailureKind.OUT_OF_MEMORY
-    assert failure.reason.startswith("rank 1 held 3 MiB")
+    assert failure.reason == (
+        "rank 1 held 3.0 MiB of resident memory, above its limit of 2.0 MiB (hardware.memory_limit_bytes); "
+        "take a smaller micro-batch, a higher ZeRO stage, or raise the limit"
+    )
+
+
+@pytest.mark.parametrize("stage", [None, Stage.LAUNCH, Stage.BUILD, Stage.RENDEZVOUS])
+def test_a_memory_limit_that_is_too_low_for_any_configuration(stage):
+    killed = RankReport(running=False, exit_code=-9, memory_exceeded_bytes=2, memory_limit_bytes=1, stage=stage)
+    reason = verdict(Scripted(killed)).failure.reason
+    assert reason.endswith("that was before deepspeed.initialize, so no configuration changes it: raise the limit")
 
 
 def test_ranks_that_all_end_without_a_measurement_crashed():

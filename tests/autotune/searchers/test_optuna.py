@@ -107,3 +107,9 @@ def test_points_that_the_sampler_may_not_repeat_are_replaced_and_open_ones_too()
 def test_a_state_that_another_searcher_kept_is_refused(state):
     with pytest.raises(SearcherError, match="it must be open, proposals, told: another searcher or version kept it"):
         OptunaSearcher(SPACE).restore(state, [])
+
+
+def test_a_state_of_another_form_is_refused():
+    state = {"proposals": "3", "told": "[[0, 1]]", "open": "[]"}  # without the lengths of runs
+    with pytest.raises(SearcherError, match="another version kept it in another form"):
+        OptunaSearcher(SPACE).restore(state, [])
