@@ -1,14 +1,17 @@
-"""The file system that a path lies on, from Linux's table of mounts."""
+"""The file system that a path lies on, from Linux's table of mounts, and whether a folder there can be written to."""
 
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _TABLE = Path("/proc/self/mountinfo")
 """Its format: `man 5 proc_pid_mountinfo`."""
+_TRIED_BYTES = 2**20
+"""A trial's files take less, but for its logs."""
 _NETWORK = frozenset(
     {
         "9p",
@@ -68,6 +71,17 @@ def mounts(table: str | None = None) -> tuple[Mount, ...]:
         except OSError:
             return ()
     return tuple(mount for line in table.splitlines() if (mount := _mount(line)) is not None)
+
+
+def why_not_writable(folder: Path) -> str | None:
+    """Return why a trial's files can't be written below a folder, which need not be there yet; None where they can."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(bytes(_TRIED_BYTES))
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def mount_of(path: Path, table: Sequence[Mount]) -> Mount | None:

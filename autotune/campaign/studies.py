@@ -39,6 +39,7 @@ from autotune.evaluators.recorded import RecordedEvaluator
 from autotune.evaluators.script import ScriptEvaluator
 from autotune.evaluators.script import settings_of as script_settings_of
 from autotune.evaluators.simulated import SimulatedEvaluator
+from autotune.file_systems import why_not_writable
 from autotune.finals import Record, judge
 from autotune.hardware import Hardware
 from autotune.report.summary import StudySummary
@@ -70,6 +71,7 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
     _refuse_cluster_without_ray(campaign)
     labels.check(campaign.placement.labels)
     _evaluator(campaign, hardware, name)
+    _refuse_run_directory(campaign)
     # Without the storage's URL: it may hold a password, and whoever reads this has found the storage.
     kept = campaign.model_dump(mode="json", exclude={"storage"})
     attributes = {"campaign": kept, "hardware": asdict(hardware)}
@@ -144,6 +146,7 @@ def study(
     campaign, hardware = campaign_of(stored), recorded_hardware(stored)
     if campaign.evaluator == "deepspeed" and campaign.ray_address is None:
         _refuse_other_hardware(stored, hardware, hardware_of(campaign))
+    _refuse_run_directory(campaign)
     space = space_of(campaign, hardware)
     config, _ = start_config(campaign, hardware)
     checkpointing = checkpoints_at_start(campaign)
@@ -220,6 +223,18 @@ def _with_finals(state: StudySummary, records: Sequence[Record]) -> StudySummary
 def run_directory(campaign: Campaign, study_name: str) -> Path:
     """Return the folder of a study's logs."""
     return Path(os.path.abspath(campaign.run_directory)) / study_name
+
+
+def _refuse_run_directory(campaign: Campaign) -> None:
+    """Refuse real trials on this machine whose files would have no place: each would fail."""
+    if campaign.evaluator != "deepspeed" or campaign.ray_address is not None:
+        return
+    why = why_not_writable(Path(os.path.abspath(campaign.run_directory)))
+    if why is not None:
+        raise CampaignError(
+            f"run_directory: {campaign.run_directory} can't be written to: {why}; make room there, or set "
+            "run_directory to another folder"
+        )
 
 
 def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evaluator:

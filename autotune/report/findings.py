@@ -89,8 +89,9 @@ def gain(trial: Trial) -> str:
 
 def _not_in(trial: Trial) -> str:
     """Return in which part of R a trial that beats the start falls behind it: ' in R, not in throughput', or ''."""
-    behind = trial.throughput_ratio is not None and trial.throughput_ratio < 1
-    slow = trial.convergence_ratio is not None and trial.convergence_ratio < 1
+    behind, slow = (
+        ratio is not None and round(ratio, 2) < 1 for ratio in (trial.throughput_ratio, trial.convergence_ratio)
+    )
     if not behind and not slow:
         return ""
     return f" in R, not in {'throughput' if behind else 'convergence speed'}"

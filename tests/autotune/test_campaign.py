@@ -153,6 +153,12 @@ def test_a_missing_file_is_named(tmp_path):
         ),
         (["evaluator=recorded"], DS, CampaignError, "recorded.path: missing"),
         (
+            ["evaluator=deepspeed", "run_directory=/proc/none/runs"],
+            DS,
+            CampaignError,
+            r"run_directory: /proc/none/runs can't be written to: .*; make room there, or set run_directory to another",
+        ),
+        (
             ["evaluator=deepspeed", "workload.function=nowhere"],
             DS,
             WorkloadError,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,11 +10,8 @@ from autotune import storage as storages
 from autotune.cli.checks.finding import Finding, Status
 from autotune.cli.studies import opened
 from autotune.errors import StorageError
-from autotune.file_systems import Mount
+from autotune.file_systems import Mount, why_not_writable
 from autotune.storage import DEFAULT_URL, shown
-
-_TRIED_BYTES = 2**20
-"""A trial's files take less, but for its logs."""
 
 
 def storage(url: str | None, mounts: Sequence[Mount] | None = None) -> Iterator[Finding]:
@@ -41,15 +37,12 @@ def storage(url: str | None, mounts: Sequence[Mount] | None = None) -> Iterator[
 
 
 def logs(folder: Path) -> Iterator[Finding]:
-    """Say whether trials can write their files below a campaign's `run_directory`."""
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing) as file:
-            file.write(bytes(_TRIED_BYTES))
-    except OSError as error:
+    """Say whether trials can write their files below a campaign's `run_directory`; nothing where they can."""
+    why = why_not_writable(folder)
+    if why is not None:
         yield Finding(
             check="run directory",
             status=Status.FAIL,
-            detail=f"{folder} can't be written to: {error.strerror}",
+            detail=f"{folder} can't be written to: {why}",
             advice="make room there, or set run_directory to another folder",
         )

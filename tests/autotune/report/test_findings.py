@@ -27,6 +27,7 @@ def test_the_gain(summary):
         (0.31, 2.1, "beats your configuration in R, not in throughput: 0.31x the throughput and 2.10x"),
         (2.5, 0.8, "beats your configuration in R, not in convergence speed: 2.50x the throughput and 0.80x"),
         (1.5, None, "beats your configuration: 1.50x the throughput (R"),
+        (1.29, 0.999, "beats your configuration: 1.29x the throughput and 1.00x"),
     ],
 )
 def test_what_the_gain_costs_is_said(summary, altered, throughput, convergence, words):
