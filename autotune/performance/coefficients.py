@@ -91,6 +91,11 @@ class Coefficients:
         return cls(**{name: prior.mean for name, prior in priors().items()})
 
     @classmethod
+    def initial(cls) -> Coefficients:
+        """Return every coefficient as its source says, before any fit."""
+        return cls(**{name: prior.initial for name, prior in priors().items()})
+
+    @classmethod
     def sample(cls, generator: np.random.Generator, members: int) -> Coefficients:
         """Return an ensemble drawn from the priors: each field has shape (members, 1)."""
         known = list(priors().values())

@@ -47,10 +47,10 @@ class Communication:
     pipeline: Traffic
     sequence: Traffic
     gather_calls: Array
-    """Stage 3: modules that the host looks after per micro-step, forward and backward."""
+    """Stage 3: modules that the host looks after per micro-step, forward and backward; on one rank too."""
     persistent_tensors: Array
     buckets: Array
-    """Gradient buckets per step."""
+    """Gradient buckets per step; from stage 1 on one rank fills them too."""
 
     @property
     def inside_bytes(self) -> Array:
@@ -138,9 +138,10 @@ def communication(
         tensor=_tensor(shape, cluster, configurations, c, placement),
         pipeline=_pipeline(shape, cluster, configurations, c, placement),
         sequence=_sequence(shape, cluster, configurations, c, placement),
-        gather_calls=gathers.calls * (placement.shards > 1),
+        gather_calls=gathers.calls,
         persistent_tensors=gathers.persistent_tensors * (placement.shards > 1),
-        buckets=_bucket_count(configurations, placement) * (placement.shards > 1),
+        buckets=_bucket_count(configurations, placement)
+        * ((placement.shards > 1) | (np.asarray(configurations.stage) >= 1)),
     )
 
 

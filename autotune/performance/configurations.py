@@ -135,7 +135,7 @@ class Configurations:
         """Return configurations from points of a search space, or from DeepSpeed's files as nested mappings.
 
         Two blocks may be mixed: `{"zero_optimization": {"stage": 2}, "activation_checkpointing": True}`.
-        A value of "auto" means DeepSpeed's default.
+        A value of "auto" or null means DeepSpeed's default.
 
         Raises:
             ConfigError: naming a key and a value that it can't have.
@@ -146,7 +146,7 @@ class Configurations:
         found: dict[str, Numbers] = dict(fixed)
         precision = np.full(len(flat), float(np.asarray(defaults.precision).max()))
         for key in sorted(keys, key=_order):
-            given = np.array([key in row and row[key] != "auto" for row in flat])
+            given = np.array([row.get(key, "auto") not in ("auto", None) for row in flat])
             values = [row[key] for row, there in zip(flat, given, strict=True) if there]
             for name, read in _READERS.get(key, {}).items():
                 column = np.array(np.broadcast_to(found.get(name, getattr(defaults, name)), len(flat)), dtype=float)
@@ -157,17 +157,17 @@ class Configurations:
                 on[given] = _converted(key, values, _number) > 0
                 precision = np.where(on, 1.0 if key == "fp16.enabled" else 2.0, found.get("precision", precision))
                 found["precision"] = precision
-        if not found:
-            found["micro_batch"] = np.ones(len(flat))
+        micro_batch = found.get("micro_batch", defaults.micro_batch)
+        found["micro_batch"] = np.array(np.broadcast_to(micro_batch, len(flat)))
         return cls(**found)
 
 
 def _leaves(point: Mapping[str, Any]) -> dict[str, Any]:
     """Return a point flat; a block `activation_checkpointing` says how to checkpoint, not whether."""
     flat = dotted.leaves(point)
-    stage = flat.get("zero_optimization.stage")
-    if stage == 3 and "zero_optimization.overlap_comm" not in flat:
-        flat["zero_optimization.overlap_comm"] = True  # deepspeed/runtime/zero/config.py: None means stage == 3
+    overlap = "zero_optimization.overlap_comm"
+    if flat.get("zero_optimization.stage") == 3 and flat.get(overlap) in (None, "auto"):
+        flat[overlap] = True  # deepspeed/runtime/zero/config.py: None means stage == 3
     return flat
 
 

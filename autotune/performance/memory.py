@@ -54,20 +54,23 @@ class Memory:
 
 
 def activation_bytes_per_layer(shape: ModelShape, configurations: Configurations) -> Array:
-    """Return what one layer keeps for backward, in bytes of 16-bit training per micro-batch, without checkpointing.
+    """Return the bytes that one layer keeps of a micro-batch for backward, without checkpointing.
 
     Korthikanti et al. 2022, equations 1, 2 and 4: s b h (10 + 24/t + 5 a s/(h t)), with sequence parallelism the
     first term over t too; the last term falls away with flash attention (Dao et al. 2022) or selective recomputation
     (section 5). Generalised over the feed-forward width (19 s b h = 3 + 4 f/h, gated 3 + 8 f/h: gate, up, their
-    product and the activation) and grouped keys and values.
+    product and the activation) and grouped keys and values. Masks of dropout stay one byte in fp32: 2 of the 10, 1 of
+    the 5.
     """
     tensor = np.asarray(configurations.tensor_parallel)
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
     width = tokens * shape.hidden
+    value = configurations.value_bytes
     split = 8.0 / 2.0 * (1.0 + np.asarray(shape.kv_heads) / shape.heads)  # q, output; k, v of attention
     split = split + (4.0 + 4.0 * np.asarray(shape.gated)) * shape.ffn_hidden / shape.hidden
-    whole = np.where(np.asarray(configurations.tensor_sequence_parallel) > 0, 10.0 / tensor, 10.0)
-    scores = 5.0 * np.asarray(shape.heads) * shape.sequence / shape.hidden / tensor
+    split = split * value / 2.0
+    whole = (2.0 + 4.0 * value) / np.where(np.asarray(configurations.tensor_sequence_parallel) > 0, tensor, 1.0)
+    scores = (1.0 + 2.0 * value) * np.asarray(shape.heads) * shape.sequence / shape.hidden / tensor
     keeps_scores = (np.asarray(configurations.flash_attention) == 0) & (np.asarray(configurations.checkpointing) != 2)
     return np.asarray(width * (whole + split / tensor + np.where(keeps_scores, scores, 0.0)))
 
@@ -106,7 +109,7 @@ def memory(
     optimizer = np.where(optimizer_away, 0.0, states_each * updated)
 
     kept, working = _activations(shape, configurations, c, placement)
-    activations = (kept + working) * value / 2.0
+    activations = kept + working
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
     logits = (
         c.logit_bytes
@@ -128,7 +131,7 @@ def memory(
     )
 
     steady = parameters + gradients + optimizer
-    last_stage = kept / placement.in_flight * value / 2.0
+    last_stage = kept / placement.in_flight
     backward = np.maximum(activations, last_stage + logits) + buckets + live
     peak = steady + np.maximum(backward, np.maximum(copies, gathered))
     context = np.where(np.asarray(cluster.device.is_cpu) > 0, CPU_PROCESS_BYTES, c.context_bytes) + np.zeros_like(peak)
@@ -162,7 +165,7 @@ def memory(
 def _activations(
     shape: ModelShape, configurations: Configurations, c: Coefficients, placement: Placement
 ) -> tuple[Array, Array]:
-    """Return bytes of 16-bit training that the fullest pipeline stage keeps, and the working set of one layer.
+    """Return bytes that the fullest pipeline stage keeps, and the working set of one layer.
 
     Full recomputation keeps a layer's input, 2 s b h, and while it recomputes one layer's working set (Korthikanti et
     al. 2022, section 5). The first pipeline stage keeps as many micro-batches as there are stages (section 4.2.3).
@@ -174,7 +177,7 @@ def _activations(
         np.asarray(configurations.partition_activations) > 0
     )
     input_share = np.where(split, configurations.tensor_parallel, 1.0)
-    inputs = 2.0 * tokens * shape.hidden / input_share
+    inputs = configurations.value_bytes * tokens * shape.hidden / input_share
     layers = placement.stage_layers * placement.in_flight
     on_device = np.where(np.asarray(configurations.checkpoint_offload) > 0, 0.0, inputs * layers)
     full = np.asarray(configurations.checkpointing) == 1
@@ -233,6 +236,8 @@ def _host(
         parameters_in_host, configurations.value_bytes * local / placement.shards * ranks * c.host_buffer, 0.0
     )
     tokens = shape.sequence * np.asarray(configurations.micro_batch) / configurations.sequence_parallel
-    checkpoints = 2.0 * tokens * shape.hidden * placement.stage_layers * placement.in_flight * ranks
+    checkpoints = (
+        configurations.value_bytes * tokens * shape.hidden * placement.stage_layers * placement.in_flight * ranks
+    )
     kept = (np.asarray(configurations.checkpoint_offload) > 0) & (np.asarray(configurations.checkpointing) == 1)
     return np.asarray(states + weights + np.where(kept, checkpoints, 0.0))

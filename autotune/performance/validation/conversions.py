@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from autotune.performance.devices import device
-from autotune.performance.validation.settings import DEVICES, Setting
+from autotune.performance.validation.settings import Setting
 
 
 def _value(record: Mapping[str, str]) -> float:
@@ -41,7 +40,7 @@ def _by_hardware_flops(record: Mapping[str, str], settled: Setting) -> float:
 
 
 def _by_mfu(record: Mapping[str, str], settled: Setting) -> float:
-    peak = float(device(DEVICES[record["gpu"]]).half_flops)
+    peak = float(settled.cluster.device.half_flops)
     flops = float(settled.built.model_flops) * settled.global_batch
     return flops / (_value(record) / 100.0 * peak * float(record["gpus"]))
 

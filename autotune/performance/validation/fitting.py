@@ -55,12 +55,6 @@ def fitted_names(part: str) -> list[str]:
     return [name for name, prior in priors().items() if prior.part == part]
 
 
-def initial() -> Coefficients:
-    """Return every coefficient as its source says, before any fit."""
-    names = list(priors())
-    return Coefficients.from_logarithms(np.log([priors()[name].initial for name in names]), names=names)
-
-
 def fit_times(table: Table, *, names: Sequence[str] | None = None) -> Fit:
     """Fit the time coefficients and one random effect per source to a table's step times.
 
@@ -77,7 +71,7 @@ def fit_times(table: Table, *, names: Sequence[str] | None = None) -> Fit:
     effect_spread = np.where(group_relative, UNKNOWN_SPREAD, SOURCE_SPREAD)
     weights = counts[member] ** -0.25
     measured = np.log(table.step_time_s)
-    base = initial()
+    base = Coefficients.initial()
 
     def logarithms(vectors: Array) -> Array:
         c = Coefficients.from_logarithms(vectors, names=chosen, base=base)

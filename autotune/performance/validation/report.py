@@ -200,6 +200,7 @@ def _memory(published: Published, c: Coefficients) -> list[str]:
     cases = found.fitted + found.failed
     ran = f"{found.fitted_right} of {found.fitted} that ran, {found.failed_right} of {found.failed} that ran out"
     lines += [f"Out-of-memory verdicts right: {found.right:.1%} of {cases} ({ran})"]
+    lines += [f"  to say of each that it runs would be right in {found.fitted / max(cases, 1):.1%}"]
     lines += [f"  wrong: {', '.join(found.wrong) or 'none'}"]
     return lines
 

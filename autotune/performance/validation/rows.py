@@ -20,7 +20,7 @@ from autotune.performance.configurations import Configurations
 from autotune.performance.devices import Cluster, Device
 from autotune.performance.shape import ModelShape
 from autotune.performance.validation.conversions import CONVERSIONS, RELATIVE_METRICS
-from autotune.performance.validation.settings import UNSURE_MEMORY, setting
+from autotune.performance.validation.settings import UNSURE_MEMORY, number, setting
 
 
 class Measure(StrEnum):
@@ -216,10 +216,14 @@ def _run(record: Mapping[str, str]) -> Row | str:
         return f"the metric {metric} gives no step time of a whole step"
     if metric == "failed_or_oom":
         return "failed, but not said of what"
+    if "FPDT+" in record["note"]:
+        return "FPDT works through a sample in chunks, which no field says"
     if "DeepCompile" in record["note"]:
         return "DeepCompile changes what is gathered and offloaded"
     if "inter bw not stated" in record["note"]:
         return "network between nodes not stated"
+    if not (number(record["value"]) or 0.0) > 0:
+        return f"value {record['value'] or '(none)'} is no number above 0"
     settled = setting(record)
     if isinstance(settled, str):
         return settled

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.performance.configurations import PRECISIONS
-from autotune.performance.devices import Cluster, Device, cluster
+from autotune.performance.coefficients import Coefficients
+from autotune.performance.configurations import PRECISIONS, Configurations
+from autotune.performance.devices import Cluster, Device, cluster, table
+from autotune.performance.model import estimate
 from autotune.performance.shape import ModelShape
 
 DEVICES: Mapping[str, str] = {
@@ -37,6 +39,7 @@ DEVICES: Mapping[str, str] = {
     "MI250X-GCD": "MI250X (module, 2 GCD)",
 }
 """From the tables' names to `hardware.csv`; a bare A100 computes alike in both sizes, but its memory is not judged."""
+RATES = ("peak_bf16_dense_tflops", "peak_fp16_dense_tflops")
 UNSURE_MEMORY = frozenset({"A100", "V100", "H100", "MI250X-GCD"})
 FLASH_DEVICES = ("H100", "H200", "GH200", "B200", "B300", "GB200", "GB300")
 """Newer than FlashAttention (2022), so frameworks use it by default there; elsewhere a row says so."""
@@ -65,6 +68,9 @@ FUSED_WORDS = re.compile(
 EAGER_WORDS = re.compile(r"HF Trainer|Hugging ?Face|PyTorch;|Eager", re.IGNORECASE)
 LONG_SEQUENCE = 16384.0
 """From here on scores of a s^2 don't fit in memory, so attention must be of the flash kind."""
+SURELY_TOO_MUCH = 2.0
+"""Times a card's memory: a run that worked must then have recomputed whole layers. Up to there fp8 copies and cheap
+recomputation (norms, activations) may have made it fit: they save up to half."""
 NVLINK_DOMAINS: Mapping[str, float] = {"GB200": 72.0, "GB300": 72.0}
 """Devices that NVLink joins across nodes (NVL72, hardware.csv's note)."""
 
@@ -92,7 +98,8 @@ class Setting:
 def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | str:
     """Return what a record says of model, machines and configuration, or why that is not enough."""
     assumed: list[str] = []
-    if record["gpu"] not in DEVICES:
+    name = device_name(record["gpu"])
+    if name is None:
         return f"unknown device {record['gpu'] or '(none stated)'}"
     devices = number(record["gpus"])
     if not devices:
@@ -114,9 +121,6 @@ def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | 
             return "micro-batch or batch not stated"
         batch = (1.0, 1.0)
     configuration = configuration | parallel | {"micro_batch": batch[0], "accumulation": batch[1]}
-    if not record["act_ckpt"]:
-        assumed.append("no recomputation")
-    name = DEVICES[record["gpu"]]
     machines = cluster(
         name,
         devices=int(devices),
@@ -128,7 +132,19 @@ def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | 
     if record["gpu"] in NVLINK_DOMAINS and number(record["gpus_per_node"]):
         joined = machines.devices_per_node / float(record["gpus_per_node"])
         machines = replace(machines, inter_bandwidth=machines.inter_bandwidth * joined)
+    if not record["act_ckpt"]:
+        needed = _times_the_card(shape, machines, configuration)
+        recomputes = needed > SURELY_TOO_MUCH
+        assumed.append("recomputation, since it doesn't fit without" if recomputes else "no recomputation")
+        configuration["checkpointing"] = float(recomputes)
     return Setting(shape=shape, cluster=machines, configuration=configuration, data=data, assumed=tuple(assumed))
+
+
+def _times_the_card(shape: Mapping[str, float | None], machines: Cluster, configuration: Mapping[str, float]) -> float:
+    """Return the memory a configuration needs over what a device has, by the model before any fit."""
+    built = ModelShape.from_numbers(**shape)  # type: ignore[arg-type]
+    found = estimate(built, machines, Configurations(**configuration), Coefficients.initial()).memory
+    return float((found.capacity_bytes - found.margin_bytes) / found.capacity_bytes)
 
 
 def _half_module(machines: Cluster) -> Cluster:
@@ -234,6 +250,8 @@ def _features(record: Mapping[str, str], parallel: Mapping[str, float]) -> dict[
     precision = record["precision"]
     if "fp4" in precision:
         return "nvfp4: no rate in the hardware table"
+    if precision.split("-")[0] not in ("", "mxfp8", *PRECISIONS) and "fp8" not in precision:
+        return f"precision {precision}: no rate in the hardware table"
     word = "fp8" if "fp8" in precision else precision.split("-")[0] or "fp16"
     checkpointing = record["act_ckpt"]
     offload = record["offload"]
@@ -322,6 +340,16 @@ def _batch(
     if whole:
         return micro, max(whole / (data * micro), 1.0)
     return micro, accumulation or 1.0
+
+
+def device_name(text: str) -> str | None:
+    """Return the hardware table's name of a published device, or None where it has none, or no rate or link for it."""
+    bare = re.sub(r"-\d+GB$", "", text)
+    for name in (DEVICES.get(text, text), bare):
+        row = table().get(name)
+        if row and number(row["intra_bw_unidir_gbs_per_gpu"]) and any(number(row[rate]) for rate in RATES):
+            return name
+    return None
 
 
 def number(text: str) -> float | None:
