@@ -167,10 +167,12 @@ class DeadlinesSection(_Section):
 
 
 class SimulatedSection(_Section):
-    """The made-up workload of the simulated evaluator."""
+    """The workload of the simulated evaluator: drawn by a seed, never measured."""
 
     workload_seed: int = Field(default=0, ge=0)
     noise: float = Field(default=0.02, ge=0, le=1)
+    outliers: float = Field(default=0.01, ge=0, le=1)
+    """Share of trials that are slower than they should be, as where a machine is busy with something else."""
 
 
 class RecordedSection(_Section):

@@ -86,7 +86,7 @@ class SimulatedEvaluator:
         machines = workload.cluster
         if self.memory_bytes is not None:
             machines = replace(machines, device=replace(machines.device, memory_bytes=self.memory_bytes))
-        return estimate(workload.shape, machines, asked[0], workload.coefficients)
+        return estimate(workload.shape, machines, asked[np.array(0)], workload.coefficients)
 
     def _generator(self, request: TrialRequest) -> np.random.Generator:
         name = f"{self.workload_seed}/{request.seed}/{request.config_hash}/{request.repeat}"

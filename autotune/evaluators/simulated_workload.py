@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.errors import WorkloadError
 from autotune.performance import Cluster, Coefficients, Configurations, ModelShape, cluster, device, estimate
@@ -68,14 +69,11 @@ class SimulatedWorkload:
 
 
 @lru_cache(maxsize=256)
-def drawn(
-    seed: int, ranks: int, shape: ModelShape | None = None, machines: Cluster | None = None
-) -> SimulatedWorkload:
+def drawn(seed: int, ranks: int, shape: ModelShape | None = None, machines: Cluster | None = None) -> SimulatedWorkload:
     """Return the workload of a seed on so many ranks; what is given is not drawn.
 
-    Coefficients come from the priors of `autotune.performance`, model and machines from the sets above; of the
-    draws the first is taken whose memory, speed and learning make a tuning problem: the start fits, learns and takes its time,
-    and memory is scarce.
+    Coefficients come from the priors of `autotune.performance`, model and machines from the sets above. Of the draws
+    the first is taken that makes a tuning problem: the start fits and learns, and memory is scarce.
 
     Raises:
         WorkloadError: when no draw does, for a shape or machines that were given.
@@ -109,11 +107,11 @@ def _first(
     coefficients = Coefficients.sample(generator, CANDIDATES)
     coefficients = replace(
         coefficients,
-        critical_batch_tokens=np.exp(generator.uniform(*np.log(CRITICAL_BATCH_TOKENS), (CANDIDATES, 1))),
-        learning_rate=coefficients.learning_rate * np.exp(generator.uniform(*np.log(LEARNING_RATE), (CANDIDATES, 1))),
+        critical_batch_tokens=_log_uniform(generator, CRITICAL_BATCH_TOKENS, (CANDIDATES, 1)),
+        learning_rate=coefficients.learning_rate * _log_uniform(generator, LEARNING_RATE, (CANDIDATES, 1)),
     )
     reach, power = generator.uniform(0.35, 0.6, CANDIDATES), generator.uniform(0.3, 0.8, CANDIDATES)
-    curve_s = np.exp(generator.uniform(*np.log(CURVE_SECONDS), CANDIDATES))
+    curve_s = _log_uniform(generator, CURVE_SECONDS, (CANDIDATES,))
     for place, draw in enumerate(draws):
         own = _member(coefficients, place)
         there = machines or _machines(draw, START_RANKS)
@@ -134,7 +132,7 @@ def _first(
 
 def _draw(generator: np.random.Generator, shape: ModelShape | None) -> _Draw:
     name = str(generator.choice(DEVICES))
-    share = float(np.exp(generator.uniform(*np.log(STATES_SHARE))))
+    share = float(_log_uniform(generator, STATES_SHARE, ()))
     return _Draw(
         device=name,
         nodes=int(generator.choice((1, 1, 2, 4))),
@@ -147,6 +145,13 @@ def _draw(generator: np.random.Generator, shape: ModelShape | None) -> _Draw:
         ),
         flash_attention=float(generator.integers(2)),
     )
+
+
+def _log_uniform(
+    generator: np.random.Generator, bounds: tuple[float, float], size: tuple[int, ...]
+) -> NDArray[np.float64]:
+    low, high = (math.log(bound) for bound in bounds)
+    return np.exp(generator.uniform(low, high, size))
 
 
 def _machines(draw: _Draw, ranks: int) -> Cluster:

@@ -129,7 +129,7 @@ def predict(shape: ModelShape, cluster: Cluster, observations: Observations, par
     """Return what the model expects of each trial, in the units of `Observations`."""
     found = estimate(shape, parameters.on(cluster), observations.configurations, parameters.coefficients)
     memory = found.memory
-    needed = memory.capacity_bytes - memory.margin_bytes
+    needed = parameters.needed_bytes(memory, cluster)
     seen = np.where(observations.allocated, memory.peak_allocated_bytes, needed)
     return Predictions(
         measured={
