@@ -36,9 +36,10 @@ CAMPAIGN = {
 }
 
 
-def ran(seed: int, points: int) -> list[Trial]:
+@functools.cache
+def ran(seed: int, points: int, *, noise: float = 0.02) -> tuple[Trial, ...]:
     """Return the trials of random points of the whole default space, the start first."""
-    evaluator, requests = SimulatedEvaluator(workload_seed=seed), _requests(points)
+    evaluator, requests = SimulatedEvaluator(workload_seed=seed, noise=noise), _requests(points)
     trials = []
     for number, request in enumerate(requests):
         outcome = evaluator.evaluate(request, hosts=(), progress=lambda _: None, cancelled=lambda: False)
@@ -54,7 +55,7 @@ def ran(seed: int, points: int) -> list[Trial]:
                 outcome=outcome,
             )
         )
-    return trials
+    return tuple(trials)
 
 
 def is_out(trial: Trial) -> bool:

@@ -18,9 +18,10 @@ from autotune.performance.shape import ModelShape
 
 WORKLOAD = frozenset(
     {
-        "elementwise_passes", "score_passes", "logit_passes", "fused_passes", "fused_launches", "unaligned_slowdown", "recomputation",
-        "attention_efficiency", "flash_efficiency", "host_layer_s", "host_step_s", "activation_bytes", "eager_activations", "logit_bytes", "live_parameters",
-        "critical_batch_tokens", "learning_rate", "divergence_ratio", "curve_reach", "curve_tokens", "curve_power",
+        "elementwise_passes", "score_passes", "logit_passes", "fused_passes", "fused_launches", "unaligned_slowdown",
+        "recomputation", "attention_efficiency", "flash_efficiency", "host_layer_s", "host_step_s", "activation_bytes",
+        "eager_activations", "logit_bytes", "live_parameters", "critical_batch_tokens", "learning_rate",
+        "divergence_ratio", "curve_reach", "curve_tokens", "curve_power",
     }
 )  # fmt: skip
 """What another model or another loss would change: its own layers, activations and learning. All others are the
