@@ -218,7 +218,7 @@ class Campaign(_Section):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Of the searcher and of the trials; NumPy's generators take no larger one."""
     evaluator: Literal["deepspeed", "simulated", "recorded"] = "deepspeed"
-    """How a trial is measured: real DeepSpeed training, a made-up formula, or a replay of recorded trials."""
+    """How a trial is measured: real DeepSpeed training, a performance model's word, or a replay of recorded trials."""
     execution: Literal["warm", "cold"] | None = None
     """How a function's trials start: 'warm', the default, as forks of a process that has loaded torch, DeepSpeed and
     the data already; 'cold' as processes of their own. A command's are always cold."""

@@ -49,7 +49,8 @@ fit 250 and 1,400 tokens."""
 LEARNING_RATE = (1.0, 6.0)
 """Factor on the prior's: those trials fit 2.6 and 2.9 times Kaplan's rate."""
 CANDIDATES = 256
-DRAWS = 64
+DRAWS = 8
+"""Times that so many candidates are drawn; for the sets above, the first or second has one that suits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
