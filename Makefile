@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning validate-model claims clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -76,6 +76,9 @@ claims: $(READY)  ## Print claims about training large models that go round, and
 
 pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
 	$(BIN)/python -m tests.benchmarks.pruning
+
+calibration: $(READY)  ## Print how well the performance model foretells recorded trials, before and after calibration
+	$(BIN)/python -m tests.benchmarks.calibration
 
 validate-model: $(READY)  ## Print the performance model's error against published measurements, source by source
 	$(BIN)/python -m autotune.performance.validation experiments/published

@@ -171,10 +171,12 @@ class DeadlinesSection(_Section):
 
 
 class SimulatedSection(_Section):
-    """The made-up workload of the simulated evaluator."""
+    """The workload of the simulated evaluator: drawn by a seed, never measured."""
 
     workload_seed: int = Field(default=0, ge=0)
     noise: float = Field(default=0.02, ge=0, le=1)
+    outliers: float = Field(default=0.01, ge=0, le=1)
+    """Share of trials that are slower than they should be, as where a machine is busy with something else."""
 
 
 class RecordedSection(_Section):
@@ -220,7 +222,7 @@ class Campaign(_Section):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Of the searcher and of the trials; NumPy's generators take no larger one."""
     evaluator: Literal["deepspeed", "simulated", "recorded"] = "deepspeed"
-    """How a trial is measured: real DeepSpeed training, a made-up formula, or a replay of recorded trials."""
+    """How a trial is measured: real DeepSpeed training, a performance model's word, or a replay of recorded trials."""
     execution: Literal["warm", "cold"] | None = None
     """How a function's trials start: 'warm', the default, as forks of a process that has loaded torch, DeepSpeed and
     the data already; 'cold' as processes of their own. A command's are always cold."""

@@ -154,7 +154,7 @@ def test_trials_that_ended_with_their_controller_run_again_and_the_study_goes_on
 
 @pytest.mark.parametrize("slots", [4, 16])
 def test_failures_count_and_are_learnt_from(make, slots):
-    study, stored = make(slots=slots, evaluator=SimulatedEvaluator(memory_bytes=6.5e9))
+    study, stored = make(slots=slots, evaluator=SimulatedEvaluator(memory_bytes=12e9))
     search(study)
     trials = stored.trials()
     failed = [trial for trial in trials if trial.failure is not None]

@@ -26,6 +26,7 @@ evaluator: simulated
 searcher: random
 trials: 6
 hardware: {ranks: 2, accelerator: cpu}
+simulated: {workload_seed: 6}
 ds_config:
   train_micro_batch_size_per_gpu: 4
   gradient_accumulation_steps: 2

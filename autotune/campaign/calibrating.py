@@ -1,0 +1,84 @@
+"""The calibration of a study's hardware and workload: made from its trials, and kept with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.campaign.sections import Campaign
+from autotune.campaign.studies import campaign_of, recorded_hardware
+from autotune.errors import StudyError
+from autotune.performance import ModelShape, Prior
+from autotune.performance.calibration import Calibration, calibrate
+from autotune.performance.machines import cluster_of
+from autotune.storage import StoredStudy
+from autotune.trials import Trial
+
+_ATTRIBUTE = "calibration"
+_VOCABULARY = 32_000
+"""Of a workload that doesn't tell: Llama's (Touvron et al. 2023, section 2.1)."""
+_SEQUENCE = 512
+"""Tokens per sample where none are counted."""
+_BYTE_GPT: Mapping[str, float] = {"layers": 4, "width": 128, "heads": 4, "sequence": 64}
+"""Defaults of `autotune.evaluators.workloads.byte_gpt.byte_gpt`, whose module loads torch."""
+_BYTES = 256
+
+
+def calibrate_study(stored: StoredStudy, *, prior: Mapping[str, Prior] | None = None) -> Calibration:
+    """Fit the performance model to a study's trials, and keep the calibration with the study.
+
+    Args:
+        stored: with finished trials.
+        prior: `Calibration.as_prior()` of an earlier study on the same hardware.
+
+    Raises:
+        StudyError: when no trial tells anything, or the model's size isn't known.
+        ResourceError: when its GPU is none of the hardware table's.
+    """
+    campaign, trials = campaign_of(stored), stored.trials()
+    shape = shape_of(campaign, trials)
+    attention = {"flash_attention": 1.0} if _is_byte_gpt(campaign) else {}
+    found = calibrate(trials, shape, cluster_of(recorded_hardware(stored)), prior=prior, **attention)
+    stored.set_attribute(_ATTRIBUTE, found.to_json())
+    return found
+
+
+def kept_calibration(stored: StoredStudy) -> Calibration | None:
+    """Return the calibration that was kept with a study; None when there is none."""
+    data = stored.attribute(_ATTRIBUTE)
+    return None if data is None else Calibration.from_json(data)
+
+
+def shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
+    """Return the shape of a campaign's model: by its arguments where it is the built-in one, else by what trials count.
+
+    Parameters and tokens per sample are measured; layers and width follow from the parameters as in a GPT, and what
+    that misses is up to the calibration.
+
+    Raises:
+        StudyError: when no trial has counted the model's parameters.
+    """
+    if _is_byte_gpt(campaign):
+        given = {**_BYTE_GPT, **campaign.workload.arguments}
+        layers, width, sequence = (float(given[name]) for name in ("layers", "width", "sequence"))
+        return ModelShape.from_numbers(
+            parameters=layers * (12 * width**2 + 13 * width) + (2 * _BYTES + sequence + 2) * width,
+            layers=layers,
+            hidden=width,
+            heads=float(given["heads"]),
+            sequence=sequence,
+            vocabulary=_BYTES,
+            tied=0.0,
+        )
+    counted = [trial.measurement for trial in trials if trial.measurement and trial.measurement.total_parameters]
+    if not counted:
+        raise StudyError("calibration: no trial has counted the model's parameters; run some first")
+    last = counted[-1]
+    tokens = round(last.tokens_per_second / last.samples_per_second) if last.tokens_per_second else _SEQUENCE
+    return ModelShape.from_numbers(
+        parameters=last.total_parameters, trainable=last.trained_parameters, sequence=tokens, vocabulary=_VOCABULARY
+    )
+
+
+def _is_byte_gpt(campaign: Campaign) -> bool:
+    workload = campaign.workload
+    return campaign.evaluator == "deepspeed" and workload.command is None and workload.function == "byte-gpt"

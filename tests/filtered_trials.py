@@ -1,0 +1,108 @@
+"""The memory filter on simulated studies: what it would have refused, and whether rightly."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from autotune import campaign as campaigns
+from autotune.evaluators.simulated import SimulatedEvaluator
+from autotune.evaluators.simulated_workload import drawn
+from autotune.hardware import Hardware
+from autotune.objective import Objective
+from autotune.performance.calibration import calibrate
+from autotune.performance.memory_filter import MemoryFilter
+from autotune.searchers.optuna import OptunaSearcher
+from autotune.storage import connect
+from autotune.study import Start, Study
+from autotune.trials import Budget, FailureKind, Trial
+
+RANKS = 8
+HARDWARE = Hardware(
+    accelerator="cuda",
+    device_name="drawn",
+    device_count=RANKS,
+    device_memory_bytes=80 * 2**30,
+    host_memory_bytes=10**12,
+    cpu_count=64,
+    ranks=RANKS,
+    compute_capability=9.0,
+)
+CAMPAIGN = {
+    "name": "filtered",
+    "evaluator": "simulated",
+    "hardware": {"ranks": RANKS, "accelerator": "cpu"},
+    "ds_config": {"train_batch_size": 8 * RANKS, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}},
+}
+
+
+@functools.cache
+def ran(seed: int, points: int, *, noise: float = 0.02) -> tuple[Trial, ...]:
+    """Return the trials of random points of the whole default space, the start first."""
+    evaluator, requests = SimulatedEvaluator(workload_seed=seed, noise=noise), _requests(points)
+    trials = []
+    for number, request in enumerate(requests):
+        outcome = evaluator.evaluate(request, hosts=(), progress=lambda _: None, cancelled=lambda: False)
+        trials.append(
+            Trial(
+                number=number,
+                state=outcome.state,
+                is_baseline=number == 0,
+                point=request.point,
+                ds_config=request.ds_config,
+                activation_checkpointing=request.activation_checkpointing,
+                config_hash=request.config_hash,
+                outcome=outcome,
+            )
+        )
+    return tuple(trials)
+
+
+def is_out(trial: Trial) -> bool:
+    """Whether a trial ran out of memory."""
+    return trial.failure is not None and trial.failure.kind is FailureKind.OUT_OF_MEMORY
+
+
+def filter_of(seed: int, trials: Sequence[Trial]) -> MemoryFilter:
+    """Return the filter that is calibrated to some trials of a workload; to none, the priors'."""
+    workload = drawn(seed, RANKS)
+    fixed = {"flash_attention": workload.flash_attention}
+    if not trials:
+        return MemoryFilter.uncalibrated(workload.shape, workload.cluster, **fixed)
+    found = calibrate(trials, workload.shape, workload.cluster, **fixed)
+    return MemoryFilter.of(workload.shape, found, **fixed)
+
+
+def counted(seed: int, *, calibrated_to: int, points: int) -> tuple[int, int, int, int]:
+    """Return how many trials were judged, how many of them ran out of memory, and were refused, rightly and wrongly."""
+    trials = ran(seed, points)
+    judged = trials[calibrated_to:]
+    verdicts = filter_of(seed, trials[:calibrated_to]).judge(
+        [{"activation_checkpointing": each.activation_checkpointing, **each.ds_config} for each in judged]
+    )
+    out = [is_out(trial) for trial in judged]
+    caught = sum(bool(refused) for refused, lacks in zip(verdicts.refused, out, strict=True) if lacks)
+    wrong = sum(bool(refused) for refused, lacks in zip(verdicts.refused, out, strict=True) if not lacks)
+    return len(judged), sum(out), caught, wrong
+
+
+@functools.cache
+def _requests(points: int) -> list:
+    campaign = campaigns.parse(CAMPAIGN, where="test")
+    space = campaigns.space_of(campaign, HARDWARE)
+    config, _ = campaigns.start_config(campaign, HARDWARE)
+    storage = connect("sqlite:///:memory:")
+    study = Study(
+        stored=storage.create("requests", {}),
+        space=space,
+        start=Start.of(config, space),
+        objective=Objective(),
+        runner=None,
+        budget=Budget(seconds=10),
+        trial_budget=1,
+        world_size=RANKS,
+    )
+    searcher = OptunaSearcher(space, sampler="random", seed=1)
+    requests = [study.request({}, is_baseline=True), *(study.request(searcher.ask()) for _ in range(points - 1))]
+    storage.close()
+    return requests
