@@ -10,8 +10,8 @@ Statistics in Medicine 25, 2006, method 5: the interval of the probability of im
 knows of no other end, and would call three wins of three certain.
 R. A. Fisher, "The Design of Experiments", 1935, section 21: the randomisation test, where under the null hypothesis the
 sign of each pair's difference is a toss.
-P. H. Westfall, S. S. Young, "Resampling-Based Multiple Testing", 1993, algorithm 2.8: the step-down minP correction,
-which makes use of how much the figures at several marks of the same runs depend on each other.
+P. H. Westfall, S. S. Young, "Resampling-Based Multiple Testing", 1993, algorithm 4.1: the step-down maxT correction, which
+makes use of how much the figures at several marks of the same runs depend on each other.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _RESAMPLES = 2000
 """Of a bootstrap. rliable's default is 50000 (`get_interval_estimates`); here each point of a curve has an interval."""
 _SIGNS_IN_FULL = 14
 """Pairs up to which the randomisation test goes through all signs (16384); above, that many are drawn."""
+_ROUNDING = 1e-12
+"""By which sums of the same figures in another order may differ."""
 _GRID = np.linspace(0.0, 1.0, 2001)
 """Probabilities among which the ends of an interval are looked for."""
 
@@ -115,12 +117,13 @@ def paired_p_values(differences: Floats, generator: np.random.Generator) -> list
     else:
         signs = generator.choice((-1.0, 1.0), size=(2**_SIGNS_IN_FULL, count))
         signs[0] = 1.0
-    # Row 0 is what was seen, the others are what might have been; sums that differ by rounding alone are equal.
-    sums = np.abs(signs @ differences)
-    p_values = np.stack([_share_at_least(sums[:, column]) for column in range(columns)], axis=1)
-    order = np.argsort(p_values[0], kind="stable")
-    of_this_and_later = np.minimum.accumulate(p_values[:, order[::-1]], axis=1)[:, ::-1]
-    stepped = np.mean(of_this_and_later <= p_values[0, order], axis=0)
+    # Row 0 is what was seen, the others are what might have been. Over the root of the sum of squares, which no sign
+    # changes, columns of different scales compare.
+    scales = np.sqrt(np.sum(differences**2, axis=0))
+    sizes = np.abs(signs @ differences) / np.where(scales > 0, scales, 1.0)
+    order = np.argsort(-sizes[0], kind="stable")
+    of_this_and_later = np.maximum.accumulate(sizes[:, order[::-1]], axis=1)[:, ::-1]
+    stepped = np.mean(of_this_and_later >= sizes[0, order] - _ROUNDING, axis=0)
     corrected = np.empty(columns)
     corrected[order] = np.maximum.accumulate(stepped)
     return [float(p_value) for p_value in corrected]
@@ -135,13 +138,6 @@ def _groups(strata: Sequence[str]) -> list[NDArray[np.intp]]:
     """Return the positions of each stratum's runs."""
     labels = np.asarray(strata, dtype=object)
     return [np.flatnonzero(labels == label) for label in dict.fromkeys(strata)]
-
-
-def _share_at_least(sums: Floats) -> Floats:
-    """Return for each sum the share of all that are as high."""
-    ordered = np.sort(sums)
-    tolerance = 1e-12 * max(1.0, float(ordered[-1]))
-    return 1.0 - np.searchsorted(ordered, sums - tolerance, side="left") / len(sums)
 
 
 def _estimate(value: float, resampled: Floats, tail: float) -> Estimate:
