@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning referee clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -72,6 +72,9 @@ failures: $(READY)  ## Print the failure matrices of warm trials and of scripts:
 
 pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
 	$(BIN)/python -m tests.benchmarks.pruning
+
+referee: $(READY)  ## Print how often a comparison of searchers is right, by simulation: intervals, claims, what it finds
+	$(BIN)/python -m tests.benchmarks.referee --cases 2000
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

@@ -117,6 +117,7 @@ def test_every_relative_link_leads_somewhere():
         "README.md",
         "CONTRIBUTING.md",
         "docs/cluster.md",
+        "docs/compare.md",
         "docs/ds_configs.md",
         "docs/failures.md",
         "docs/parallel.md",

@@ -10,8 +10,8 @@ Statistics in Medicine 25, 2006, method 5: the interval of the probability of im
 knows of no other end, and would call three wins of three certain.
 R. A. Fisher, "The Design of Experiments", 1935, section 21: the randomisation test, where under the null hypothesis the
 sign of each pair's difference is a toss.
-P. H. Westfall, S. S. Young, "Resampling-Based Multiple Testing", 1993, algorithm 4.1: the step-down maxT correction, which
-makes use of how much the figures at several marks of the same runs depend on each other.
+P. H. Westfall, S. S. Young, "Resampling-Based Multiple Testing", 1993, algorithm 4.1: the step-down maxT correction,
+which makes use of how much the figures at several marks of the same runs depend on each other.
 """
 
 from __future__ import annotations

@@ -226,12 +226,12 @@ def test_nothing_is_won_among_equals():
 
 
 def test_a_real_difference_is_found():
-    """Nine runs with a difference of two deviations at every budget: among three contenders most of 100 find it."""
+    """Seven runs with a difference of two deviations at every budget: among three contenders most of 100 find it."""
     draws = np.random.default_rng(6)
     found = 0
     for _ in range(100):
         contenders = [
-            _entry(name, 1.0 + gain + 0.1 * np.maximum.accumulate(draws.normal(size=(9, 16)), axis=1), None)
+            _entry(name, 1.0 + gain + 0.1 * np.maximum.accumulate(draws.normal(size=(7, 16)), axis=1), None)
             for name, gain in (("a", 0.0), ("b", 0.0), ("c", 0.2))
         ]
         duels = _duels(contenders, marks(16, 0.0), draws)
