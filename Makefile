@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -82,6 +82,9 @@ calibration: $(READY)  ## Print how well the performance model foretells recorde
 
 validate-model: $(READY)  ## Print the performance model's error against published measurements, source by source
 	$(BIN)/python -m autotune.performance.validation experiments/published
+
+referee: $(READY)  ## Print how often a comparison of searchers is right, by simulation: intervals, claims, what it finds
+	$(BIN)/python -m tests.benchmarks.referee --cases 2000
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

@@ -118,6 +118,20 @@ class Start:
         return cls(ds_config=ds_config, point=point, activation_checkpointing=activation_checkpointing)
 
 
+class _Stopwatch:
+    """Adds up the time spent inside its `with` blocks."""
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+        self._entered_at = 0.0
+
+    def __enter__(self) -> None:
+        self._entered_at = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.elapsed_s += time.monotonic() - self._entered_at
+
+
 class Study:
     """Runs trials of one search space and keeps them; a context manager that holds the controller's place.
 
@@ -230,14 +244,15 @@ class Study:
         """
         self.measure_baseline()
         searcher.restore(self._stored.attribute("searcher_state") or {}, list(self.history))
-        repeats = 0
+        repeats, thinking = 0, _Stopwatch()
         while True:
             broken = self._broken()
             if between is not None and not broken and self._may_start():
                 between()
             while not broken and self._may_start():
                 try:
-                    point = searcher.ask()
+                    with thinking:
+                        point = searcher.ask()
                 except SpaceExhausted as exhausted:
                     if not self._open:
                         return str(exhausted)
@@ -246,20 +261,22 @@ class Study:
                     break
                 known = self._known(point)
                 if known is None and not self._is_open(point):
-                    self._submit(point)
-                    repeats = 0
+                    self._submit(point, searcher_s=thinking.elapsed_s)
+                    repeats, thinking = 0, _Stopwatch()
                     continue
                 repeats += 1
                 if repeats > _REPEATS_ALLOWED:
                     raise SearcherError(f"searcher {type(searcher).__name__} proposed {repeats} known points in a row")
                 if known is None:  # it runs: ask again when something is known of it
                     break
-                searcher.tell(known)
+                with thinking:
+                    searcher.tell(known)
             if not self._open and not self._ended_meanwhile:
                 return broken or self._why_it_ended()
             for trial in self._wait():
                 if trial.counts:
-                    searcher.tell(trial)
+                    with thinking:
+                        searcher.tell(trial)
                     self._stored.set_attribute("searcher_state", dict(searcher.state()))
 
     def measure_baseline(self) -> Trial | None:
@@ -378,9 +395,9 @@ class Study:
         slots = self.slots if self._first_measured() is not None else 1
         return not self._stop.wanted and len(self._open) < slots and used < self.trial_budget
 
-    def _submit(self, point: Point, *, is_baseline: bool = False) -> None:
+    def _submit(self, point: Point, *, is_baseline: bool = False, searcher_s: float | None = None) -> None:
         request = self.request(point, is_baseline=is_baseline)
-        number = self._stored.start_trial(request, self.space, is_baseline=is_baseline)
+        number = self._stored.start_trial(request, self.space, is_baseline=is_baseline, searcher_s=searcher_s)
         trial = self._stored.trial(number)
         self._open[number] = trial
         self._listener.trial_started(trial)

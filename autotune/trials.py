@@ -263,6 +263,11 @@ class Outcome:
             return TrialState.PRUNED
         return TrialState.COMPLETE if self.measurement is not None else TrialState.FAIL
 
+    @property
+    def taken_s(self) -> float:
+        """How long it took: `duration_s`, or the training time where nothing was launched (a simulated trial)."""
+        return self.duration_s or (self.measurement.training_time_s if self.measurement else 0.0)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data; `Outcome.from_json` reads it back."""
         return asdict(self)
@@ -299,6 +304,9 @@ class Trial:
     """R of `autotune.objective`; of a pruned trial the estimate that searchers learn from; None for a failed one."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    searcher_s: float | None = None
+    """Seconds that the searcher took to propose it: asking, and telling what had ended since the trial before; None
+    where no searcher did (the baseline), and in records of older versions."""
 
     @property
     def measurement(self) -> Measurement | None:

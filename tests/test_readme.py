@@ -118,6 +118,7 @@ def test_every_relative_link_leads_somewhere():
         "CONTRIBUTING.md",
         "docs/claims.md",
         "docs/cluster.md",
+        "docs/compare.md",
         "docs/ds_configs.md",
         "docs/estimate.md",
         "docs/failures.md",

@@ -9,6 +9,7 @@ from autotune.campaign.plan import (
     hardware_of,
     has_noise,
     objective_of,
+    replay_slots,
     space_of,
     start_config,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "objective_of",
     "parse",
     "recorded_hardware",
+    "replay_slots",
     "run_directory",
     "space_of",
     "start_config",

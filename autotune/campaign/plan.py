@@ -137,6 +137,11 @@ def runner_of(campaign: Campaign) -> Literal["ray", "local", "inline"]:
     return campaign.runner or ("ray" if campaign.evaluator == "deepspeed" else "inline")
 
 
+def replay_slots(campaign: Campaign) -> int | None:
+    """Return how many trials go on at once in simulated time; None where trials run for real."""
+    return (campaign.placement.slots or 1) if campaign.evaluator != "deepspeed" else None
+
+
 def at_once(campaign: Campaign, hardware: Hardware) -> str:
     """Say how many trials run at once, and why."""
     slots = campaign.placement.slots

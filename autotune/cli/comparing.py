@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +23,15 @@ from autotune.cli.options import Format
 from autotune.cli.session import run
 from autotune.cli.studies import opened, weights
 from autotune.cli.tables import fits, print_report_table, print_standings
-from autotune.comparison import Comparison, Contender, Run, tables
+from autotune.comparison import Comparison, Contender, Run, raw, tables
 from autotune.errors import CampaignError, StudyError
-from autotune.objective import Objective
-from autotune.report import page, units
+from autotune.report import units
 from autotune.storage import Storage, StoredStudy
 
 _MAY_DIFFER = {"name", "storage", "trials", "folder", "run_directory", "finals", "noise_floor", "baseline_every"}
 """Keys of a campaign that do not change what a trial measures."""
+_MEASURED = {"workload", "ds_config", "hardware", "budget", "evaluator", "simulated", "recorded"}
+"""Keys that say which workload a study is of, and from where it starts."""
 _SEARCH_ALONE = {"finals": FinalsSection(candidates=0), "baseline_every": 0}
 
 
@@ -48,38 +50,46 @@ class Presentation:
 
     path: Path | None
     """Where the report goes; None writes none."""
+    raw: Path | None
+    """Where a row for each trial goes; None writes none."""
     form: Format
     alpha: float | None
     beta: float | None
 
 
-def is_campaign(targets: Sequence[str]) -> bool:
-    """Whether what was given is a campaign file rather than names of studies.
+def are_campaigns(targets: Sequence[str]) -> bool:
+    """Whether what was given are campaign files rather than names of studies.
 
     Raises:
-        CampaignError: when there is a campaign file among several targets.
+        CampaignError: when it is some of each.
     """
     files = [target for target in targets if Path(target).suffix in (".yaml", ".yml")]
-    if files and len(targets) > 1:
-        raise CampaignError(f"compare: got {', '.join(targets)}; give one campaign file, or names of studies")
+    if files and len(files) < len(targets):
+        raise CampaignError(f"compare: got {', '.join(targets)}; give campaign files, or names of studies")
     return bool(files)
 
 
-def compare_campaign(
-    path: Path,
+def compare_campaigns(
+    paths: Sequence[Path],
     *,
     searchers: Sequence[str],
     trials: int | None,
     seeds: int,
+    workloads: int,
     overrides: Sequence[str],
     url: str | None,
     presentation: Presentation,
     quiet: bool,
 ) -> int:
     """Run what the grid lacks, then compare; return the exit code."""
-    loaded = campaigns.load(path, overrides)
-    campaign = configured(loaded, searcher=None, trials=trials, url=url)
-    cells = grid(campaign, searchers, seeds)
+    if presentation.raw is not None:
+        raw.check(presentation.raw)
+    loaded = [configured(campaigns.load(path, overrides), searcher=None, trials=trials, url=url) for path in paths]
+    _refuse_unlike(loaded)
+    entered = [each for campaign in loaded for each in on_workloads(campaign, workloads)]
+    cells = grid(entered, searchers, seeds)
+    campaign = loaded[0]
+    of = f" on {units.count(len(entered), 'workload')}" if len(entered) > 1 else ""
     console = make_console()
     shown = not quiet and presentation.form is Format.TABLE
     with opened(campaign.storage, must_exist=False) as storage:
@@ -91,7 +101,7 @@ def compare_campaign(
                     console,
                     summary,
                     cell.campaign,
-                    title=f"{len(cells)} to compare: {', '.join(searchers)}, {units.count(seeds, 'seed')} each",
+                    title=f"{len(cells)} to compare: {', '.join(searchers)}, {units.count(seeds, 'seed')} each{of}",
                 )
             title = f"[{number + 1}/{len(cells)}] {cell.name}"
             if summary.executed_count >= cell.campaign.trials:
@@ -113,14 +123,54 @@ def compare_studies(names: Sequence[str], *, url: str | None, presentation: Pres
     """Compare studies that have run; return the exit code."""
     if len(set(names)) < len(names):
         raise StudyError(f"compare: got {', '.join(names)}; name every study once")
+    if presentation.raw is not None:
+        raw.check(presentation.raw)
     with opened(url) as storage:
         chosen = [storage.open(name) for name in names]
         budget = min(campaigns.summary(stored).trial_budget for stored in chosen)
         return _show(make_console(), chosen, trial_budget=budget, presentation=presentation)
 
 
-def grid(campaign: Campaign, searchers: Sequence[str], seeds: int) -> list[Cell]:
-    """Return searchers x seeds studies, in an order that spreads a drift of the machine over all searchers.
+def on_workloads(campaign: Campaign, workloads: int) -> list[Campaign]:
+    """Return a campaign on so many simulated workloads, its own first; with one the campaign as it is.
+
+    Raises:
+        CampaignError: when there are several and its trials are not simulated.
+    """
+    if workloads == 1:
+        return [campaign]
+    if campaign.evaluator != "simulated":
+        raise CampaignError(
+            f"--workloads: got {workloads}, and the trials of {campaign.name} are {campaign.evaluator}: only simulated "
+            "workloads can be made up; give --evaluator simulated, or a campaign file for each workload"
+        )
+    seeds = [campaign.simulated.workload_seed + number for number in range(workloads)]
+    return [
+        campaign.model_copy(
+            update={
+                "name": f"{campaign.name}-workload{seed}",
+                "simulated": campaign.simulated.model_copy(update={"workload_seed": seed}),
+            }
+        )
+        for seed in seeds
+    ]
+
+
+def _refuse_unlike(loaded: Sequence[Campaign]) -> None:
+    for name, count in Counter(campaign.name for campaign in loaded).items():
+        if count > 1:
+            raise CampaignError(f"compare: got {count} campaigns of the name {name}; give each a name of its own")
+    for key in ("trials", "storage", "evaluator", "objective"):
+        found = {str(getattr(campaign, key)) for campaign in loaded}
+        if len(found) > 1:
+            raise CampaignError(
+                f"compare: the campaigns have different {key} ({' and '.join(sorted(found))}); set one for all "
+                f"(--set {key}=...)"
+            )
+
+
+def grid(entered: Sequence[Campaign], searchers: Sequence[str], seeds: int) -> list[Cell]:
+    """Return workloads x searchers x seeds studies, in an order that spreads a machine's drift over all searchers.
 
     They have no finals, and their baseline is not watched: a comparison takes the scores that each search got itself.
 
@@ -133,9 +183,9 @@ def grid(campaign: Campaign, searchers: Sequence[str], seeds: int) -> list[Cell]
         if count > 1:
             raise CampaignError(f"--searchers: got {name} {count} times; name every searcher once")
     cells = []
-    for offset in range(seeds):
+    for turn, (offset, campaign) in enumerate(itertools.product(range(seeds), entered)):
         seed = campaign.seed + offset
-        first = offset % len(names)
+        first = turn % len(names)
         for searcher in (*names[first:], *names[:first]):
             study_name = f"{campaign.name}-{searcher.replace(':', '.')}-seed{seed}"
             changed = campaign.model_copy(
@@ -171,9 +221,12 @@ def _study(storage: Storage, cell: Cell) -> StoredStudy:
 
 def _show(console: Console, chosen: Sequence[StoredStudy], *, trial_budget: int, presentation: Presentation) -> int:
     objective = weights(campaigns.summary(chosen[0]).objective, alpha=presentation.alpha, beta=presentation.beta)
-    compared = _compared(chosen, trial_budget=trial_budget, objective=objective)
+    contenders = _contenders(chosen)
+    compared = comparisons.compare(contenders, trial_budget=trial_budget, objective=objective)
     if presentation.path is not None:
         write_report(compared, presentation.path)
+    if presentation.raw is not None:
+        raw.write(raw.records(contenders, compared), presentation.raw)
     rows = comparisons.rows(compared)
     if presentation.form is Format.JSON:
         print_json(rows)
@@ -181,33 +234,55 @@ def _show(console: Console, chosen: Sequence[StoredStudy], *, trial_budget: int,
         print_csv(rows)
     else:
         _print(console, compared)
-        if presentation.path is not None:
-            write(console, f"\nwritten  {presentation.path}")
+        written = [str(path) for path in (presentation.path, presentation.raw) if path is not None]
+        if written:
+            write(console, f"\nwritten  {', '.join(written)}")
     return ExitCode.OK
 
 
-def _compared(chosen: Sequence[StoredStudy], *, trial_budget: int, objective: Objective) -> Comparison:
-    """Group studies by searcher; where a searcher has two of one seed, every study stands for itself."""
+def _contenders(chosen: Sequence[StoredStudy]) -> list[Contender]:
+    """Group studies by searcher; where a searcher has two of one seed and workload, every study stands for itself."""
+    workloads: dict[str, str] = {}
     runs = []
     for stored in chosen:
-        summary = campaigns.summary(stored)
-        found = Run(seed=campaigns.campaign_of(stored).seed, trials=tuple(summary.trials))
+        summary, campaign = campaigns.summary(stored), campaigns.campaign_of(stored)
+        found = Run(
+            seed=campaign.seed,
+            workload=_workload(campaign, workloads),
+            trials=tuple(summary.trials),
+            replay_slots=campaigns.replay_slots(campaign),
+        )
         runs.append((summary.searcher, stored.name, found))
-    repeats = Counter((searcher, found.seed) for searcher, _, found in runs)
+    repeats = Counter((searcher, found.workload, found.seed) for searcher, _, found in runs)
     contenders: dict[str, list[Run]] = defaultdict(list)
     for searcher, name, found in runs:
         contenders[searcher if max(repeats.values()) == 1 else name].append(found)
-    return comparisons.compare(
-        [Contender(name=name, runs=tuple(of)) for name, of in contenders.items()],
-        trial_budget=trial_budget,
-        objective=objective,
-    )
+    return [Contender(name=name, runs=tuple(of)) for name, of in contenders.items()]
+
+
+def _workload(campaign: Campaign, known: dict[str, str]) -> str:
+    """Return the name of what a campaign measures; of two of one name the second gets a number.
+
+    Args:
+        campaign: the campaign.
+        known: names given so far, by what they stand for; a new one is added.
+    """
+    measured = campaign.model_dump_json(include=_MEASURED)
+    if measured not in known:
+        name = {
+            "simulated": f"simulated workload {campaign.simulated.workload_seed}",
+            "recorded": Path(campaign.recorded.path or "").name,
+            "deepspeed": campaign.workload.name,
+        }[campaign.evaluator]
+        taken = sum(other == name or other.startswith(f"{name} (") for other in known.values())
+        known[measured] = f"{name} ({taken + 1})" if taken else name
+    return known[measured]
 
 
 def write_report(compared: Comparison, path: Path) -> None:
     """Write the report, Markdown where the path says so, else HTML."""
     if path.suffix == ".md":
-        page.write(comparisons.to_markdown(compared), path)
+        comparisons.write_markdown(compared, path)
     else:
         comparisons.write_html(compared, path)
 

@@ -25,6 +25,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
         "outcome": trial.outcome.to_json() if trial.outcome else None,
         "started_at": _iso(trial.started_at),
         "finished_at": _iso(trial.finished_at),
+        "searcher_s": trial.searcher_s,
     }
 
 
@@ -53,6 +54,7 @@ def trial_figures(trial: Trial, names: tuple[str, ...]) -> dict[str, Any]:
         "pruned": trial.outcome.pruned if trial.outcome else None,
         "started_at": _iso(trial.started_at),
         "finished_at": _iso(trial.finished_at),
+        "searcher_s": trial.searcher_s,
         **{name: trial.point.get(name) for name in names},
     }
 

@@ -15,7 +15,14 @@ from autotune.report.summary import StudySummary
 from autotune.report.tables import Table
 
 _FINALS_FROM_WIDTH = {"Changes": 90, "R in search": 105, "R by round": 130}
-_STANDINGS_FROM_WIDTH = {"Mean best R so far": 90, "Pruned": 110, "Repeated": 110, "Wall time": 110}
+_STANDINGS_FROM_WIDTH = {
+    "Mean best R so far": 90,
+    "Time in failures": 140,
+    "Pruned": 120,
+    "Repeated": 120,
+    "Searcher, per trial": 140,
+    "Wall time": 120,
+}
 """By title: terminals narrower than this leave the column out."""
 
 

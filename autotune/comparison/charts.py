@@ -19,10 +19,9 @@ def by_trials(comparison: Comparison) -> Figure:
 
 def by_seconds(comparison: Comparison) -> Figure | None:
     """Return the best R so far over wall time; None where no time was recorded."""
-    curves = {standing.name: standing.by_seconds for standing in comparison.standings}
-    if not any(curve.at[-1] for curve in curves.values()):
+    if not comparison.time_budget_s:
         return None
-    return _curves(curves, "Wall time, seconds")
+    return _curves({s.name: s.by_seconds for s in comparison.standings}, "Wall time, seconds")
 
 
 def finals(comparison: Comparison) -> Figure:
@@ -33,13 +32,16 @@ def finals(comparison: Comparison) -> Figure:
         name = html.escape(standing.name)
         low, high = standing.final.low, standing.final.high
         hovers = [
-            f"{name}, seed {seed}: {final:.3f}" for seed, final in zip(standing.seeds, standing.finals, strict=True)
+            html.escape(
+                ", ".join(filter(None, (standing.name, final.workload, f"seed {final.seed}: {final.best:.3f}")))
+            )
+            for final in standing.finals
         ]
         data.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "x": list(standing.finals),
+                "x": [final.best for final in standing.finals],
                 "y": [name] * len(standing.finals),
                 "marker": {"color": color, "size": 9, "opacity": 0.45},
                 "hovertext": hovers,

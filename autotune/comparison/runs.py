@@ -1,7 +1,8 @@
-"""What is compared: contenders (searchers), each with runs over seeds, and the reference that all share."""
+"""What is compared: contenders (searchers), each with runs over workloads and seeds, and what one run comes to."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +21,16 @@ PAUSE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One study: one searcher with one seed."""
+    """One study: one searcher with one seed on one workload."""
 
     seed: int
+    workload: str = ""
+    """Name of what is trained; runs of one workload share their starting configuration."""
     trials: tuple[Trial, ...]
     """All of the study's; those that don't count (cancelled, running) are passed over."""
+    replay_slots: int | None = None
+    """How many trials went on at once where none ran for real (simulated or recorded): their time is what they say
+    that they took. None: they ran, and time is what the clock said."""
 
     @property
     def executed(self) -> list[Trial]:
@@ -75,8 +81,13 @@ def best_so_far(run: Run, objective: Objective, reference: Reference) -> NDArray
 def elapsed_s(run: Run) -> NDArray[np.float64]:
     """Return the wall seconds at which each executed trial ended, shape (trials,), without the study's pauses.
 
-    The time in which the searcher thinks counts; gaps longer than `PAUSE_S` don't.
+    The time in which the searcher thinks counts; gaps longer than `PAUSE_S` don't. A replay's seconds are those that
+    its trials say they took, each after what the searcher really took to propose it.
     """
+    return _by_the_clock(run) if run.replay_slots is None else _as_replayed(run, run.replay_slots)
+
+
+def _by_the_clock(run: Run) -> NDArray[np.float64]:
     times: list[float] = []
     elapsed, last = 0.0, None
     for trial in run.executed:
@@ -86,6 +97,34 @@ def elapsed_s(run: Run) -> NDArray[np.float64]:
             last = finished if last is None else max(last, finished)
         times.append(elapsed)
     return np.asarray(times, dtype=float)
+
+
+def _as_replayed(run: Run, slots: int) -> NDArray[np.float64]:
+    """Return when trials would have ended, each started where the first slot was free; the baseline runs alone."""
+    ended: dict[int, float] = {}
+    free_s = [0.0]
+    for trial in sorted(run.executed, key=lambda trial: trial.number):
+        end_s = heapq.heappop(free_s) + (trial.searcher_s or 0.0) + taken_s(trial)
+        ended[trial.number] = end_s
+        if len(ended) == 1:
+            free_s = [end_s] * slots
+        else:
+            heapq.heappush(free_s, end_s)
+    return np.maximum.accumulate([ended[trial.number] for trial in run.executed])
+
+
+def taken_s(trial: Trial) -> float:
+    """Return how long an executed trial took; simulated failures take no time."""
+    return trial.outcome.taken_s if trial.outcome else 0.0
+
+
+def searcher_s(run: Run, trial_budget: int) -> float | None:
+    """Return what the searcher took to propose a trial, mean over those of the first that it did propose, in seconds.
+
+    None where that was not recorded.
+    """
+    known = [trial.searcher_s for trial in run.executed[:trial_budget] if trial.searcher_s is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _advance_s(last: datetime | None, started: datetime, finished: datetime) -> float:
@@ -99,6 +138,11 @@ def _advance_s(last: datetime | None, started: datetime, finished: datetime) -> 
 def failed_count(run: Run, trial_budget: int) -> int:
     """Return how many of the first trials failed."""
     return sum(trial.failure is not None for trial in run.executed[:trial_budget])
+
+
+def failed_s(run: Run, trial_budget: int) -> float:
+    """Return how many seconds of the first trials went into those that failed."""
+    return sum(taken_s(trial) for trial in run.executed[:trial_budget] if trial.failure is not None)
 
 
 def pruned_count(run: Run, trial_budget: int) -> int:

@@ -95,7 +95,7 @@ class InlineRunner:
         for trial in self._under_way:
             if trial.finished is None:  # an interrupted evaluation is still to be collected
                 outcome = self._evaluate(trial.request)
-                trial.ends_at_s = trial.started_at_s + _duration_s(outcome)
+                trial.ends_at_s = trial.started_at_s + outcome.taken_s
                 trial.finished = Finished(trial.request, outcome)
         first = min(self._under_way, key=lambda trial: trial.ends_at_s)
         self._under_way.remove(first)
@@ -115,8 +115,3 @@ class InlineRunner:
             cancelled=lambda: self._cancelled,
             should_prune=lambda intermediates: self._judge(request, intermediates),
         )
-
-
-def _duration_s(outcome: Outcome) -> float:
-    trained_s = outcome.measurement.training_time_s if outcome.measurement else 0.0
-    return outcome.duration_s or trained_s

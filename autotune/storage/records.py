@@ -29,11 +29,14 @@ TOKEN = f"{PREFIX}token"
 _OUTCOME, _SCORE, _DS_CONFIG, _POINT = (f"{PREFIX}{name}" for name in ("outcome", "score", "ds_config", "point"))
 _CHECKPOINTING, _HASH = f"{PREFIX}activation_checkpointing", f"{PREFIX}config_hash"
 _IS_BASELINE, _STARTED, _FINISHED = (f"{PREFIX}{name}" for name in ("is_baseline", "started_at", "finished_at"))
-READ = (_OUTCOME, _SCORE, _DS_CONFIG, _POINT, _CHECKPOINTING, _HASH, _IS_BASELINE, _STARTED, _FINISHED)
+_SEARCHER = f"{PREFIX}searcher_s"
+READ = (_OUTCOME, _SCORE, _DS_CONFIG, _POINT, _CHECKPOINTING, _HASH, _IS_BASELINE, _STARTED, _FINISHED, _SEARCHER)
 """Keys of the attributes that make a `Trial`."""
 
 
-def of_request(request: TrialRequest, *, is_baseline: bool, token: str) -> dict[str, str]:
+def of_request(
+    request: TrialRequest, *, is_baseline: bool, token: str, searcher_s: float | None = None
+) -> dict[str, str]:
     """Return the attributes of a trial that begins, as JSON text by key."""
     return _as_text(
         {
@@ -44,6 +47,7 @@ def of_request(request: TrialRequest, *, is_baseline: bool, token: str) -> dict[
             _IS_BASELINE: is_baseline,
             _STARTED: datetime.now(UTC).isoformat(),
             TOKEN: token,
+            **({} if searcher_s is None else {_SEARCHER: round(searcher_s, 6)}),
         }
     )
 
@@ -97,6 +101,7 @@ def _trial(row: TrialRow, attributes: Mapping[str, Any]) -> Trial | None:
         score=score.get("value"),
         started_at=datetime.fromisoformat(attributes[_STARTED]),
         finished_at=datetime.fromisoformat(finished) if finished else None,
+        searcher_s=attributes.get(_SEARCHER),
     )
 
 

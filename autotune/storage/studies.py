@@ -184,10 +184,12 @@ class StoredStudy:
             raise StudyError(f"trial {number} of study {self.name!r} was not written by autotune")
         return trial
 
-    def start_trial(self, request: TrialRequest, space: SearchSpace, *, is_baseline: bool) -> int:
+    def start_trial(
+        self, request: TrialRequest, space: SearchSpace, *, is_baseline: bool, searcher_s: float | None = None
+    ) -> int:
         """Record a trial as RUNNING and return its number (the request's own number is not looked at)."""
         token = uuid.uuid4().hex
-        attributes = records.of_request(request, is_baseline=is_baseline, token=token)
+        attributes = records.of_request(request, is_baseline=is_baseline, token=token, searcher_s=searcher_s)
         parameters = records.parameters_of(request, space)
 
         def work(connection: sqlalchemy.Connection, again: bool) -> tables.TrialRow:  # noqa: FBT001

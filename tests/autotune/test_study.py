@@ -115,6 +115,28 @@ def test_five_and_five_resumed_are_ten_in_one_go(make, sampler):
     assert [trial.score for trial in parts.trials()] == [trial.score for trial in whole.trials()]
 
 
+class Ponderous(OptunaSearcher):
+    """A searcher that takes its time: 0.02 s to ask, 0.04 s to tell."""
+
+    def ask(self):
+        time.sleep(0.02)
+        return super().ask()
+
+    def tell(self, trial):
+        time.sleep(0.04)
+        super().tell(trial)
+
+
+def test_what_the_searcher_takes_is_kept_with_the_trial_that_it_proposed(make):
+    stored = make()
+    with campaigns.study(stored, trials=4) as study:
+        study.run(Ponderous(study.space, sampler="random", seed=0))
+    baseline, first, *later = stored.trials()
+    assert baseline.searcher_s is None
+    assert 0.02 <= first.searcher_s < later[0].searcher_s
+    assert all(trial.searcher_s >= 0.06 for trial in later)
+
+
 def test_resuming_a_finished_study_runs_nothing(make):
     stored = make()
     run(stored)

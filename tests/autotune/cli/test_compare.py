@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+
+import pytest
 
 from autotune.cli.exit_codes import ExitCode
 from tests.autotune.cli.conftest import trials_of
@@ -41,7 +44,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(cli, monkeypatch):
     assert [row[0] for row in best[:4]] == ["Trials", "1", "2", "4"]
     assert all(float(figure) >= 1.0 for row in best[1:4] for figure in row[1:])
     duels = [line.split() for line in told.splitlines() if line.split()[-1:] in (["yes"], ["no"])]
-    assert [row[0] for row in duels] == ["4"] * 6
+    assert [row[:2] for row in duels] == [["4", "trials"]] * 6
 
 
 def test_formats_and_report_file(cli, folder):
@@ -68,10 +71,96 @@ def test_another_campaign_under_the_same_name_is_refused(cli):
     assert "with budget" in answer.err
 
 
+def test_simulated_workloads(cli, folder):
+    answer = cli(*GRID[:6], "--seeds", "3", "--workloads", "2", "--raw", "raw.csv", "-o", "c.md", "--quiet")
+    assert answer.code == ExitCode.OK
+    names = [row["name"] for row in json.loads(cli("studies", "--format", "json").out)]
+    # Searchers take turns in going first.
+    assert names[:5] == [
+        "sim-workload0-tpe-seed0",
+        "sim-workload0-random-seed0",
+        "sim-workload1-random-seed0",
+        "sim-workload1-tpe-seed0",
+        "sim-workload0-tpe-seed1",
+    ]
+    assert len(names) == 2 * 3 * 2
+    rows = list(csv.DictReader((folder / "raw.csv").read_text().splitlines()))
+    assert len(rows) == 12 * 5
+    assert {row["workload"] for row in rows} == {"simulated workload 0", "simulated workload 1"}
+    for name in names:
+        _, workload, searcher, seed = name.split("-")
+        run = [
+            row
+            for row in rows
+            if (row["searcher"], row["seed"], f"workload{row['workload'][-1]}") == (searcher, seed[4:], workload)
+        ]
+        assert [int(row["executed"]) for row in run] == [1, 2, 3, 4, 5]
+        assert [row["config_hash"] for row in run] == [trial.config_hash for trial in trials_of(name)]
+        seconds = [float(row["duration_s"]) + float(row["searcher_s"] or 0) for row in run]
+        assert [float(row["seconds"]) for row in run] == pytest.approx(list(itertools.accumulate(seconds)))
+        scores = [float(row["R"] or 0) for row in run]
+        assert [float(row["best_R"]) for row in run] == pytest.approx(list(itertools.accumulate(scores, max)))
+    report = (folder / "c.md").read_text()
+    assert "| simulated workload 1 |" in report
+    assert "](<c-trials.svg>)" in report
+    assert (folder / "c-seconds.svg").read_text().startswith("<svg")
+    again = cli("compare", *names, "--format", "json")
+    assert {(row["runs"], row["workloads"]) for row in json.loads(again.out)} == {(6, 2)}
+
+
+def test_campaigns_are_workloads(cli, folder):
+    (folder / "d.yaml").write_text(
+        (folder / "c.yaml").read_text().replace("sim", "other", 1) + "simulated: {noise: 0.1}\n"
+    )
+    answer = cli("compare", "c.yaml", "d.yaml", *GRID[2:], "--format", "json")
+    assert {(row["runs"], row["workloads"]) for row in json.loads(answer.out)} == {(4, 2)}
+    assert "simulated workload 0 (2)" in (folder / "comparison.html").read_text()
+    answer = cli("compare", "sim-tpe-seed0", "other-random-seed0")
+    assert answer.code == ExitCode.STUDY
+    assert "compare studies of the same workloads" in answer.err
+    (folder / "d.yaml").write_text((folder / "c.yaml").read_text() + "objective: {alpha: 1}\n")
+    assert "2 campaigns of the name sim" in cli("compare", "c.yaml", "d.yaml", *GRID[2:]).err
+    (folder / "d.yaml").write_text((folder / "c.yaml").read_text().replace("sim", "d", 1) + "objective: {alpha: 1}\n")
+    assert "different objective" in cli("compare", "c.yaml", "d.yaml", *GRID[2:]).err
+
+
+def test_the_evaluator_is_overridden(cli, folder):
+    cli("launch", "c.yaml", "--trials", "12", "--quiet")
+    (folder / "measured.json").write_text(cli("trials", "sim", "--format", "json").out)
+    real = (folder / "c.yaml").read_text().replace("evaluator: simulated\n", "")
+    (folder / "c.yaml").write_text(real)
+    grid = (*GRID, "--quiet")
+    assert "recorded.path: missing" in cli(*grid, "--evaluator", "recorded").err
+    replayed = cli(*grid, "--evaluator", "recorded", "--set", "recorded.path=measured.json", "--set", "name=again")
+    assert replayed.code == ExitCode.OK
+    assert "No trial ran here" in replayed.out
+    assert trials_of("again-tpe-seed0")[0].measurement == trials_of("sim")[0].measurement
+    assert cli(*grid, "--evaluator", "simulated", "--set", "name=made-up").code == ExitCode.OK
+    assert "only simulated workloads can be made up" in cli(*grid, "--workloads", "2").err
+
+
+def test_raw_data_go_where_they_can(cli, folder, monkeypatch):
+    assert "must end with .csv or .parquet" in cli(*GRID, "--raw", "raw.txt").err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    answer = cli(*GRID, "--raw", "raw.parquet")
+    assert "takes pyarrow" in answer.err
+    assert answer.code == ExitCode.STUDY
+    assert not (folder / "autotune.db").exists()
+
+
+def test_raw_data_as_parquet(cli, folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    cli(*GRID, "--quiet", "--raw", "raw.csv")
+    cli(*GRID, "--quiet", "--raw", "raw.parquet")
+    rows = parquet.read_table(folder / "raw.parquet").to_pylist()
+    in_text = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows]
+    assert in_text == list(csv.DictReader((folder / "raw.csv").read_text().splitlines()))
+
+
 def test_wrong_input(cli, folder):
     assert "did you mean random" in cli(*GRID[:2], "--searchers", "randon").err
     assert "name every searcher once" in cli(*GRID[:2], "--searchers", "tpe,tpe").err
-    assert "one campaign file, or names" in cli("compare", "c.yaml", "other").err
+    assert "campaign files, or names" in cli("compare", "c.yaml", "other").err
     assert not (folder / "autotune.db").exists()
     cli("launch", "c.yaml", "--trials", "2")
     assert "name every study once" in cli("compare", "sim", "sim").err

@@ -17,7 +17,9 @@ from autotune.comparison.runs import (
     duplicate_count,
     elapsed_s,
     failed_count,
+    failed_s,
     pruned_count,
+    searcher_s,
 )
 from autotune.errors import StudyError
 from autotune.objective import Objective, Reference
@@ -91,3 +93,30 @@ def test_pauses_are_no_time_of_a_run(run):
     assert elapsed_s(Run(seed=0, trials=resumed)).tolist() == [10.0, 20.0, 30.0]
     thinking = replace(last, started_at=last.started_at + timedelta(seconds=60), finished_at=last.finished_at)
     assert elapsed_s(Run(seed=0, trials=(*steady.trials[:2], thinking))).tolist() == [10.0, 20.0, 30.0]
+
+
+def lasting(number, figures, seconds, thought=None):
+    made = trial(number, figures)
+    return replace(made, outcome=replace(made.outcome, duration_s=seconds), searcher_s=thought)
+
+
+def test_a_replay_takes_what_its_trials_say_and_what_the_searcher_really_took():
+    trials = (lasting(0, (100.0, 1.0), 10.0), lasting(1, None, 5.0, 0.5), lasting(2, (100.0, 1.0), 20.0, 1.5))
+    run = Run(seed=0, trials=trials, replay_slots=1)
+    assert elapsed_s(run).tolist() == [10.0, 15.5, 37.0]
+    assert failed_s(run, 3) == 5.0
+    assert searcher_s(run, 3) == 1.0
+    assert searcher_s(run, 1) is None
+
+
+def test_a_replay_of_two_at_once():
+    # The baseline alone until 10 s; then 1 (until 40) beside 2 (until 15), after which 3 goes on until 25.
+    lengths_s = [10.0, 30.0, 5.0, 10.0]
+    trials = [lasting(number, (100.0, 1.0), length_s, 0.0) for number, length_s in enumerate(lengths_s)]
+    ends = [
+        trials[0],
+        *(replace(trials[n], finished_at=trial(place, None).finished_at) for place, n in ((2, 2), (3, 3), (4, 1))),
+    ]
+    run = Run(seed=0, trials=tuple(sorted(ends, key=lambda t: t.number)), replay_slots=2)
+    assert [t.number for t in run.executed] == [0, 2, 3, 1]
+    assert elapsed_s(run).tolist() == [10.0, 15.0, 25.0, 40.0]
