@@ -21,6 +21,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "gp": "Gaussian process (Optuna)",
     "cmaes": "CMA-ES with margin (Optuna)",
     "ppo": "proximal policy optimisation (Stable-Baselines3)",
+    "deepspeed-autotuner": "the order of stages and micro-batches of DeepSpeed's own autotuner",
 }
 
 
@@ -49,6 +50,10 @@ def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardw
 
         features = WorkloadFeatures.of(hardware)
         return PpoSearcher(space, seed=seed, trial_budget=trial_budget, features=features)
+    if name == "deepspeed-autotuner":
+        from autotune.searchers.deepspeed_autotuner import DeepSpeedAutotuner
+
+        return DeepSpeedAutotuner(space, seed=seed)
     return _plug_in(name)(space, seed=seed, trial_budget=trial_budget)
 
 
