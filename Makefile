@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning record portfolio clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -72,6 +72,12 @@ failures: $(READY)  ## Print the failure matrices of warm trials and of scripts:
 
 pruning: $(READY)  ## Print what the pruner saves on recorded trials, and whether the winner stays
 	$(BIN)/python -m tests.benchmarks.pruning
+
+record: $(READY)  ## Record real trials over a sample of the space, to replay them (CAMPAIGN=..., RECORDING=NAME.jsonl.gz; goes on)
+	$(BIN)/python -m tests.benchmarks.record $(or $(CAMPAIGN),experiments/quickstart/campaign.yaml) $(or $(RECORDING),$(OUTPUT)/recording.jsonl.gz) $(RECORD)
+
+portfolio: $(READY)  ## Derive the portfolio of warm starts from simulated workloads, and say what it is worth
+	$(BIN)/python -m tests.benchmarks.portfolio --write
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

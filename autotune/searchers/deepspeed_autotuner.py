@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -307,7 +306,7 @@ class DeepSpeedAutotuner:
         return best
 
     def _point(self, stage: int, size: int, accumulation: int, zero: Point | None = None) -> _Encoding:
-        """Return the user's configuration with this stage, batch and ZeRO keys, the other ZeRO keys at their defaults."""
+        """Return your configuration with this stage, batch and ZeRO keys, the other ZeRO keys at their defaults."""
         wanted = {**(zero or {}), _STAGE: stage, MICRO_BATCH: size, ACCUMULATION: accumulation}
         values: dict[str, Value] = {}
         for dimension in self._space.dimensions:
