@@ -24,7 +24,11 @@ def test_the_wheel_holds_three_packages_and_their_data(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"autotune", "autotune_envs", "autotune_spaces"}
-    assert {"autotune_spaces/deepspeed.yaml", "autotune/ds_config/keys.yaml"} <= set(names)
+    assert {
+        "autotune_spaces/deepspeed.yaml",
+        "autotune/ds_config/keys.yaml",
+        "autotune/searchers/portfolio.yaml",
+    } <= set(names)
     assert [name for name in names if name.startswith("autotune/report/") and name.endswith((".html", ".j2", ".css"))]
     assert not [name for name in names if "test_" in name]
 

@@ -54,9 +54,7 @@ WAYS = {"R = 0": OptunaSearcher, "least R": _LeastMeasured, "constraint": _Const
 
 def time_proposals() -> None:
     """Print the wall time of a proposal after `TOLD` trials at random points."""
-    print(
-        f"a proposal after {TOLD} trials, ms: median (least to most) of {TIMED}; the first, which loads libraries, apart"
-    )
+    print(f"a proposal after {TOLD} trials, ms: median (least to most) of {TIMED}; the first loads libraries")
     workload = SimulatedWorkload(0, "cuda")
     generator = np.random.default_rng(0)
     points = [workload.space.sample(generator) for _ in range(TOLD)]
@@ -64,14 +62,17 @@ def time_proposals() -> None:
         searcher = OptunaSearcher(workload.space, sampler=sampler, seed=0)
         for number, point in enumerate(points):
             searcher.tell(finished_trial(number, point, workload.score(point)))
-        times_ms = []
+        times_ms, processor_ms = [], []
         for number in range(TOLD, TOLD + TIMED + 1):
-            begun_s = time.perf_counter()
+            begun_s, processor_s = time.perf_counter(), time.process_time()
             point = searcher.ask()
             times_ms.append(1000 * (time.perf_counter() - begun_s))
+            processor_ms.append(1000 * (time.process_time() - processor_s))
             searcher.tell(finished_trial(number, point, workload.score(point)))
         first, *rest = times_ms
-        print(f"  {sampler:8} {statistics.median(rest):6.0f} ({min(rest):.0f} to {max(rest):.0f}), first {first:.0f}")
+        most = f"of a processor {statistics.median(processor_ms[1:]):.0f}, at most {max(processor_ms[1:]):.0f}"
+        wall = f"{statistics.median(rest):6.0f} ({min(rest):.0f} to {max(rest):.0f})"
+        print(f"  {sampler:8} {wall}; {most}; first {first:.0f}")
 
 
 def compare_ways(sampler: str, count: int) -> None:
