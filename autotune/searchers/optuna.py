@@ -41,8 +41,6 @@ from autotune.trials import Point, Trial
 
 _REPEATS_ALLOWED = 3
 """Proposals of known points in a row after which an unknown neighbour of the last one is taken instead."""
-_REPEATS_ALLOWED_GP = 1
-"""With nothing new to learn from, GP mostly repeats itself, and each proposal takes hundreds of milliseconds."""
 _DRAWS_PER_RADIUS = 20
 _STATE = {"proposals", "told", "open"}
 _NOT_KEPT = -1
@@ -105,7 +103,7 @@ class OptunaSearcher:
                 return self._space.decode(lost)
         if len(self._scores) + len(self._open) >= self._space.count:
             raise SpaceExhausted(f"all {self._space.count} points of the space have been tried; widen it to go on")
-        for _ in range(_REPEATS_ALLOWED_GP if self._sampler == "gp" else _REPEATS_ALLOWED):
+        for _ in range(_REPEATS_ALLOWED):
             number, encoding = self._propose()
             if self._is_unknown(encoding):
                 if self._sampler != "cmaes":
