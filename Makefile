@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -85,6 +85,12 @@ validate-model: $(READY)  ## Print the performance model's error against publish
 
 referee: $(READY)  ## Print how often a comparison of searchers is right, by simulation: intervals, claims, what it finds
 	$(BIN)/python -m tests.benchmarks.referee --cases 2000
+
+record: $(READY)  ## Record real trials over a sample of the space, to replay them (CAMPAIGN=..., RECORDING=NAME.jsonl.gz; goes on)
+	$(BIN)/python -m tests.benchmarks.record $(or $(CAMPAIGN),experiments/quickstart/campaign.yaml) $(or $(RECORDING),$(OUTPUT)/recording.jsonl.gz) $(RECORD)
+
+portfolio: $(READY)  ## Derive the portfolio of warm starts from simulated workloads, and say what it is worth
+	$(BIN)/python -m tests.benchmarks.portfolio --write
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

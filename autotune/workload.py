@@ -80,5 +80,6 @@ class WorkloadReference:
 
 BUILT_IN: Mapping[str, str] = {
     "byte-gpt": "autotune.evaluators.workloads.byte_gpt:workload",
+    "module-mlp": "autotune.evaluators.workloads.module_mlp:workload",
 }
 """Workloads that come with autotune, by name."""

@@ -183,7 +183,9 @@ class RecordedSection(_Section):
     """What the recorded evaluator replays."""
 
     path: str | None = None
-    """A file written by `autotune trials STUDY --format json`."""
+    """A file written by `autotune trials STUDY --format json`, or by `make record`."""
+    missing: Literal["nearest", "refuse"] = "nearest"
+    """What answers for a configuration that was never recorded: the nearest one, or a failure."""
 
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
@@ -215,6 +217,9 @@ class Campaign(_Section):
     one run in nine; finals run in turns, so a drift does not decide who wins."""
     searcher: str = "tpe"
     """What proposes configurations; see `autotune launch --help`."""
+    warm_start: Literal["none", "portfolio"] = "none"
+    """What is tried before the searcher's own proposals, whichever it is: 'portfolio', a few points that are good
+    across workloads (`autotune.searchers.portfolio`)."""
     pruner: Literal["none", "percentile"] = "percentile"
     """What ends trials that are clearly dominated before their time (`autotune.searchers.pruning`)."""
     trials: int = Field(default=32, ge=1)

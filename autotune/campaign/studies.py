@@ -245,7 +245,7 @@ def _evaluator(campaign: Campaign, hardware: Hardware, study_name: str) -> Evalu
     if campaign.evaluator == "recorded":
         if campaign.recorded.path is None:
             raise CampaignError("recorded.path: missing; give a file written by autotune trials STUDY --format json")
-        return RecordedEvaluator(path=str(path_of(campaign, campaign.recorded.path)))
+        return RecordedEvaluator(path=str(path_of(campaign, campaign.recorded.path)), missing=campaign.recorded.missing)
     device: Literal["cpu", "cuda"] = "cuda" if hardware.accelerator == "cuda" else "cpu"
     command = command_of(campaign)
     if command is not None:

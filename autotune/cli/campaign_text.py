@@ -127,8 +127,9 @@ objective: {alpha: 0.5, beta: 0.5}
 # Trials in all, your own configuration's included.
 trials: 32
 
-# What proposes configurations: random, tpe, gp, cmaes or ppo.
+# What proposes configurations: random, tpe, gp, cmaes, ppo or deepspeed-autotuner.
 searcher: tpe
+# warm_start: portfolio          # first a few points that are good across workloads, whichever the searcher
 seed: 0
 
 # When the search is over its leaders run again in turns with yours, so that luck names no winner.

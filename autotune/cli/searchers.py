@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from autotune.errors import CampaignError
 
@@ -21,10 +21,19 @@ DESCRIPTIONS: Mapping[str, str] = {
     "gp": "Gaussian process (Optuna)",
     "cmaes": "CMA-ES with margin (Optuna)",
     "ppo": "proximal policy optimisation (Stable-Baselines3)",
+    "deepspeed-autotuner": "the order of stages and micro-batches of DeepSpeed's own autotuner",
 }
 
 
-def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardware: Hardware) -> Searcher:
+def create(
+    name: str,
+    space: SearchSpace,
+    *,
+    seed: int,
+    trial_budget: int,
+    hardware: Hardware,
+    warm_start: Literal["none", "portfolio"] = "none",
+) -> Searcher:
     """Return a new searcher.
 
     Args:
@@ -34,11 +43,22 @@ def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardw
         seed: of the searcher.
         trial_budget: trials of the whole study, for searchers that plan ahead.
         hardware: what trials run on, for searchers that go by it.
+        warm_start: 'portfolio': it proposes the points of `autotune.searchers.portfolio` first.
 
     Raises:
         CampaignError: when there is no such searcher.
     """
     check(name)
+    searcher = _create(name, space, seed=seed, trial_budget=trial_budget, hardware=hardware)
+    if warm_start == "none":
+        return searcher
+    from autotune.searchers.portfolio import portfolio
+    from autotune.searchers.warm_start import WarmStarted
+
+    return WarmStarted(searcher, space, portfolio())
+
+
+def _create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardware: Hardware) -> Searcher:
     if name in OPTUNA_SAMPLERS:
         from autotune.searchers.optuna import OptunaSearcher
 
@@ -49,6 +69,10 @@ def create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardw
 
         features = WorkloadFeatures.of(hardware)
         return PpoSearcher(space, seed=seed, trial_budget=trial_budget, features=features)
+    if name == "deepspeed-autotuner":
+        from autotune.searchers.deepspeed_autotuner import DeepSpeedAutotuner
+
+        return DeepSpeedAutotuner(space, seed=seed)
     return _plug_in(name)(space, seed=seed, trial_budget=trial_budget)
 
 

@@ -53,6 +53,7 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
         seed=campaign.seed,
         trial_budget=summary.trial_budget,
         hardware=summary.hardware,
+        warm_start=campaign.warm_start,
     )
     try:
         with StopSignals(stop) as signals, display, study:

@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from autotune.errors import CampaignError
+from autotune.evaluators import recording
 from autotune.evaluators.protocol import RankHost, ShouldPrune, never_prune
-from autotune.trials import Outcome, Point, Stage, TrialRequest, Value
+from autotune.evaluators.recording import Recording
+from autotune.trials import Failure, FailureKind, Outcome, Point, Stage, TrialRequest
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEvaluator:
-    """Answers with the outcome of the recorded trial that is nearest to the request's point.
+    """Answers with the outcome of the recorded trial of the request's point, or of the nearest one.
 
-    Nearest counts one for each parameter that differs or is missing, and for numbers less: the difference of their
-    logarithms over ln 10, at most one. The baseline (no point of its own needed) answers with the recorded baseline.
-    What a trial had measured on the way is replayed too, so that it can be pruned; its duration is then what it would
-    have been. Trials that were pruned when they were recorded are left out: how they would have ended isn't known.
+    How near points are: `autotune.evaluators.recording.distances`. An answer from another point says so in its remarks.
+    The baseline (no point of its own needed) answers with the recorded baseline. Where a point was recorded several
+    times, the trial itself is the first, and re-measurements are the others in turn. What a trial had measured on the
+    way is replayed too, so that it can be pruned; its duration is then what it would have been.
     """
 
     path: str
-    """A file written by `autotune trials STUDY --format json`."""
+    """A file written by `autotune trials STUDY --format json`, or by `make record`."""
+    missing: Literal["nearest", "refuse"] = "nearest"
+    """What answers for a point that was never recorded: the nearest one, or a failure that says so."""
 
     @property
     def ranks(self) -> int:
         return 0
 
     @cached_property
-    def _records(self) -> list[tuple[dict[str, Value], bool, Outcome]]:
-        try:
-            rows = json.loads(Path(self.path).read_text(encoding="utf-8"))
-            records = [_record(row) for row in rows if row.get("outcome") and not row["outcome"].get("pruned")]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CampaignError(
-                f"recorded.path: can't read {self.path}: {error}; write it by autotune trials STUDY --format json"
-            ) from error
-        if not records:
-            raise CampaignError(f"recorded.path: {self.path} holds no finished trial")
-        return records
+    def _recording(self) -> Recording:
+        return recording.read(Path(self.path))
 
     def prepare(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:
-        """Read the file, so that one that can't be used is refused before the first trial."""
-        progress(f"{len(self._records)} recorded trials")
+        """Read the file, so that one that can't be used is refused before the first trial; say how good nearest is."""
+        progress(f"{len(self._recording)} recorded configurations")
+        left_out = self._recording.leave_one_out() if self.missing == "nearest" else None
+        if left_out is not None:
+            progress(str(left_out))
 
     def evaluate(
         self,
@@ -59,19 +54,32 @@ class RecordedEvaluator:
         should_prune: ShouldPrune = never_prune,
     ) -> Outcome:
         progress(Stage.RUN)
-        recorded = self._nearest(request)
+        recorded = self._answer(request)
         for index in range(1, len(recorded.intermediates) + 1):
             reason = should_prune(recorded.intermediates[:index])
             if reason is not None:
                 return _cut(recorded, index, reason)
         return recorded
 
-    def _nearest(self, request: TrialRequest) -> Outcome:
-        if request.number == 0:
-            for _, is_baseline, outcome in self._records:
-                if is_baseline:
-                    return outcome
-        return min(self._records, key=lambda record: _distance(record[0], request.point))[2]
+    def _answer(self, request: TrialRequest) -> Outcome:
+        known = self._recording.baselines if request.number == 0 else []
+        known = known or self._recording.exact(request.point)
+        if known:
+            return known[request.repeat % len(known)]
+        if self.missing == "refuse":
+            reason = "recorded: this configuration was never recorded, and recorded.missing is refuse"
+            return Outcome(failure=Failure(kind=FailureKind.INVALID_CONFIG, reason=reason))
+        point, outcomes = self._recording.nearest(request.point)
+        return _from_another(outcomes[request.repeat % len(outcomes)], request.point, point)
+
+
+def _from_another(outcome: Outcome, asked: Point, recorded: Point) -> Outcome:
+    """Say in the remarks of a measurement that it is another configuration's."""
+    if outcome.measurement is None:
+        return outcome
+    others = [name for name in sorted({*asked, *recorded}) if asked.get(name) != recorded.get(name)]
+    remark = f"recorded of the nearest configuration, which differs in {', '.join(others)}"
+    return replace(outcome, measurement=replace(outcome.measurement, remarks=(*outcome.measurement.remarks, remark)))
 
 
 def _cut(recorded: Outcome, index: int, reason: str) -> Outcome:
@@ -91,20 +99,3 @@ def _cut(recorded: Outcome, index: int, reason: str) -> Outcome:
         duration_s=recorded.duration_s - saved_s,
         stage_s={**recorded.stage_s, Stage.RUN.value: run_s - saved_s},
     )
-
-
-def _record(row: Mapping[str, Any]) -> tuple[dict[str, Value], bool, Outcome]:
-    return dict(row["point"]), bool(row["is_baseline"]), Outcome.from_json(row["outcome"])
-
-
-def _distance(one: Point, other: Point) -> float:
-    return sum(_differ(one.get(name), other.get(name)) for name in sorted(set(one) | set(other)))
-
-
-def _differ(one: Value | None, other: Value | None) -> float:
-    if one == other:
-        return 0.0
-    numbers = [value for value in (one, other) if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) == 2 and min(numbers) > 0:
-        return min(1.0, abs(math.log(numbers[0] / numbers[1])) / math.log(10))
-    return 1.0

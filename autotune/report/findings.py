@@ -132,8 +132,8 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
         cautions.append(SIMULATED)
     if summary.evaluator == "recorded":
         cautions.append(
-            "Recorded: the figures replay trials that were measured earlier, matched to the nearest one. They have no "
-            "noise, so there are no finals."
+            "Recorded: the figures replay trials that were measured earlier, matched to the same "
+            "configuration, or else to the nearest one (recorded.missing). They have no noise, so there are no finals."
         )
     if summary.is_running:
         cautions.append("The study is still running: this is its state at the moment of writing.")

@@ -24,7 +24,8 @@ def launch(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What proposes configurations: random, tpe, gp, cmaes, ppo, or module:attribute; "
+            help="What proposes configurations: random, tpe, gp, cmaes, ppo, deepspeed-autotuner, "
+            "or module:attribute; "
             "the campaign's by default.",
             show_default=False,
         ),

@@ -74,7 +74,7 @@ def standard_library() -> list[Path]:
     folder = Path(sysconfig.get_path("stdlib"))
     files = sorted(folder.glob("*.py"))
     if not files:
-        raise WorkloadError(f"byte-gpt: no Python source in {folder}; give a workload of your own ('module:function')")
+        raise WorkloadError(f"workload: no Python source in {folder}; give a workload of your own ('module:function')")
     random.Random(FILE_ORDER_SEED).shuffle(files)  # noqa: S311 - an order, not a secret
     return files
 

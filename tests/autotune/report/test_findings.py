@@ -15,7 +15,7 @@ from autotune.trials import EndedBy, Outcome, TrialState
 
 
 def test_the_gain(summary):
-    assert headline(summary).startswith(f"Trial {summary.best.number} beats your configuration: ")
+    assert headline(summary).startswith(f"Trial {summary.best.number} beats your configuration")
     assert f"R = {summary.best.score:.3f}" in headline(summary)
     assert tally(summary).startswith(f"24 of 24 trials executed; {len(summary.failed)} failed (")
 
