@@ -77,16 +77,16 @@ def test_simulated_workloads(cli, folder):
     names = [row["name"] for row in json.loads(cli("studies", "--format", "json").out)]
     # Searchers take turns in going first.
     assert names[:5] == [
-        "sim-workload0-tpe-seed0",
-        "sim-workload0-random-seed0",
-        "sim-workload1-random-seed0",
-        "sim-workload1-tpe-seed0",
-        "sim-workload0-tpe-seed1",
+        "sim-workload6-tpe-seed0",
+        "sim-workload6-random-seed0",
+        "sim-workload7-random-seed0",
+        "sim-workload7-tpe-seed0",
+        "sim-workload6-tpe-seed1",
     ]
     assert len(names) == 2 * 3 * 2
     rows = list(csv.DictReader((folder / "raw.csv").read_text().splitlines()))
     assert len(rows) == 12 * 5
-    assert {row["workload"] for row in rows} == {"simulated workload 0", "simulated workload 1"}
+    assert {row["workload"] for row in rows} == {"simulated workload 6", "simulated workload 7"}
     for name in names:
         _, workload, searcher, seed = name.split("-")
         run = [
@@ -101,7 +101,7 @@ def test_simulated_workloads(cli, folder):
         scores = [float(row["R"] or 0) for row in run]
         assert [float(row["best_R"]) for row in run] == pytest.approx(list(itertools.accumulate(scores, max)))
     report = (folder / "c.md").read_text()
-    assert "| simulated workload 1 |" in report
+    assert "| simulated workload 7 |" in report
     assert "](<c-trials.svg>)" in report
     assert (folder / "c-seconds.svg").read_text().startswith("<svg")
     again = cli("compare", *names, "--format", "json")
@@ -110,11 +110,14 @@ def test_simulated_workloads(cli, folder):
 
 def test_campaigns_are_workloads(cli, folder):
     (folder / "d.yaml").write_text(
-        (folder / "c.yaml").read_text().replace("sim", "other", 1) + "simulated: {noise: 0.1}\n"
+        (folder / "c.yaml")
+        .read_text()
+        .replace("sim", "other", 1)
+        .replace("{workload_seed: 6}", "{workload_seed: 6, noise: 0.1}")
     )
     answer = cli("compare", "c.yaml", "d.yaml", *GRID[2:], "--format", "json")
     assert {(row["runs"], row["workloads"]) for row in json.loads(answer.out)} == {(4, 2)}
-    assert "simulated workload 0 (2)" in (folder / "comparison.html").read_text()
+    assert "simulated workload 6 (2)" in (folder / "comparison.html").read_text()
     answer = cli("compare", "sim-tpe-seed0", "other-random-seed0")
     assert answer.code == ExitCode.STUDY
     assert "compare studies of the same workloads" in answer.err

@@ -16,6 +16,16 @@ from autotune_spaces import SpaceChanges, build
 
 STAGE = "zero_optimization.stage"
 LIVE = "zero_optimization.stage3_max_live_parameters"
+MUCH = (
+    STAGE,
+    MICRO_BATCH,
+    ACCUMULATION,
+    LEARNING_RATE,
+    "precision",
+    "activation_checkpointing",
+    "zero_optimization.offload",
+)
+"""Settings that matter much."""
 POINTS = (
     {STAGE: 3, MICRO_BATCH: 8, LEARNING_RATE: 3e-4, "precision": "bf16", LIVE: 10**8},
     {STAGE: 3},
@@ -102,10 +112,10 @@ def test_the_portfolio_s_points_are_canonical_in_the_default_space_where_the_har
 
 
 def test_it_is_diverse():
-    """Near-clones are what a model's nominal best points are: any two differ in two settings of the twelve at least."""
+    """Any two differ in a setting that matters much; such as differ in buckets alone would be the same trial twice."""
     for number, one in enumerate(portfolio()):
         for other in portfolio()[:number]:
-            assert sum(one.get(name) != other.get(name) for name in {*one, *other}) >= 2
+            assert any(one.get(name) != other.get(name) for name in MUCH)
 
 
 def test_a_campaign_s_warm_start_goes_before_any_searcher():
