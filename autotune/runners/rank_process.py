@@ -27,6 +27,8 @@ TERM_GRACE_S = 1.5
 KILL_WAIT_S = 5.0
 LOOK_S = 0.01
 """How often `poll` looks for a change while it waits for one."""
+LEAVING_LOOK_S = 0.001
+"""The same once the rank has delivered its result: it is about to end, and nothing is timed any more."""
 RENDEZVOUS_VARIABLES = frozenset({"MASTER_ADDR", "MASTER_PORT"})
 """The variables of a rank's environment that differ from trial to trial."""
 _STAGES = {stage.value: stage for stage in Stage}
@@ -97,7 +99,7 @@ class RankProcess:
         deadline_s = time.monotonic() + wait_s
         report = self._report(self._process)
         while _gist(report) == self._told and time.monotonic() < deadline_s:
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S if report.result is None else LEAVING_LOOK_S)
             report = self._report(self._process)
         self._told = _gist(report)
         return report
