@@ -35,8 +35,6 @@ PLACEMENT_TIMEOUT_S = 60.0
 """For placement groups that the cluster could hold: another's trial may be about to end."""
 FURTHER_TIMEOUT_S = 10.0
 """For those that the runner can begin, or go on, without."""
-ASK_AGAIN_S = 10.0
-"""A group that waits for so long is asked for anew: now and then Ray leaves one waiting though there is room."""
 RETRY_S = 10.0
 """How long to wait before what could not be placed is tried again."""
 LOOK_INTERVAL_S = 1.0
@@ -262,19 +260,15 @@ class RaySlots:
         selector: dict[str, Any] = {}
         if SELECTS_NODES:
             selector = {"bundle_label_selector": [{NODE_ID: f"in({','.join(allowed)})"}] * len(bundles)}
-        deadline_s = time.monotonic() + patience_s
-        while True:
-            group = placement_group(bundles, strategy=wanted.bundles.strategy.value, **selector)
-            slot, is_placed = None, False
-            try:
-                is_placed = self._is_placed(group, min(ASK_AGAIN_S, deadline_s - time.monotonic()))
-                if is_placed:
-                    slot = self._slot(group, cluster, allowed)
-            finally:
-                if slot is None:
-                    remove_placement_group(group)
-            if is_placed or time.monotonic() >= deadline_s or self._closing.is_set():
-                return slot
+        group = placement_group(bundles, strategy=wanted.bundles.strategy.value, **selector)
+        slot = None
+        try:
+            if self._is_placed(group, patience_s):
+                slot = self._slot(group, cluster, allowed)
+        finally:
+            if slot is None:
+                remove_placement_group(group)
+        return slot
 
     def _is_placed(self, group: PlacementGroup, patience_s: float) -> bool:
         deadline_s = time.monotonic() + patience_s
