@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from autotune.errors import ResourceError
 from autotune.evaluators.protocol import Evaluator
@@ -93,7 +94,8 @@ class RayRunner:
             address, code=None if address is None else code, excluded=excluded, environment=environment
         )
         wanted = Wanted(bundles=bundles, slots=slots, most=most_slots, labels=labels or {})
-        self._ray_slots = RaySlots(self._session, evaluator, wanted, prepares_here=self._started_here)
+        self._new_ray_slots = partial(RaySlots, self._session, evaluator, wanted, prepares_here=self._started_here)
+        self._ray_slots = self._new_ray_slots()
         self._pool = SlotPool(evaluator, on_stage=on_stage, judge=judge)
         self._slots: dict[Slot, RaySlot] = {}
         self._waiting: deque[TrialRequest] = deque()
@@ -111,6 +113,7 @@ class RayRunner:
             ResourceError: when Ray can't be reached, or can't give what is asked for.
         """
         self._progress = progress
+        self._ray_slots = self._new_ray_slots()  # those that were closed stay closed
         try:
             progress("starting Ray on this machine" if self._started_here else "connecting to the Ray cluster")
             self._session.open()

@@ -3,6 +3,7 @@
 import ast
 import os
 import signal
+import threading
 import time
 
 import psutil
@@ -230,20 +231,24 @@ def test_more_than_there_is_is_refused_at_once():
         runner.open([], print)
 
 
-def test_what_others_hold_is_refused_after_a_while(session, monkeypatch):
+def test_what_others_hold_is_refused_after_a_while_and_taken_once_it_is_free(session, monkeypatch):
     all_cpus = session.cluster().cpu_count
     holder = ray_runner.RayRunner(ScriptedEvaluator(ranks=1), cpus_per_rank=all_cpus)
     holder.open([], print)
-    monkeypatch.setattr(ray_slots, "PLACEMENT_TIMEOUT_S", 1.0)
     late = ray_runner.RayRunner(ScriptedEvaluator(ranks=1))
+    freeing = threading.Timer(3.0, holder.close, kwargs={"cancel": True})
     try:
-        with pytest.raises(ResourceError, match=r"after 1 s 0 of 1 group.* with 0 CPU and 0 GPU left free"):
-            late.open([], print)
+        with monkeypatch.context() as patched:
+            patched.setattr(ray_slots, "PLACEMENT_TIMEOUT_S", 1.0)
+            with pytest.raises(ResourceError, match=r"after 1 s 0 of 1 group.* with 0 CPU and 0 GPU left free"):
+                late.open([], print)
+        freeing.start()
+        late.open([], print)  # waits for it
+        late.submit(request(0))
+        assert late.collect(30.0).request.number == 0
     finally:
-        holder.close(cancel=True)
-    monkeypatch.undo()
-    late.open([], print)
-    late.close(cancel=True)
+        late.close(cancel=True)
+        freeing.join()
 
 
 def test_the_address_of_another_cluster_is_refused():
