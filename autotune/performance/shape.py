@@ -124,15 +124,6 @@ class ModelShape:
         return attention + self.hidden * self.ffn_hidden * (2.0 + self.gated)
 
     @property
-    def forward_flops(self) -> Array:
-        """Multiply-adds x 2 of one sample's forward pass, as models are counted: attention over the full square.
-
-        F = 24 s l h^2 (1 + s/(6h) + V/(12 l h)) for a GPT (Narayanan et al. 2021, appendix: 72 with backward,
-        96 with full recomputation).
-        """
-        return self.layers * (self.layer_matrix_flops + self.layer_attention_flops) + self.logit_flops
-
-    @property
     def layer_matrix_flops(self) -> Array:
         """Forward, one layer, one sample: 2 N s."""
         return 2.0 * self.layer_parameters * self.sequence
@@ -151,6 +142,8 @@ class ModelShape:
     def model_flops(self) -> Array:
         """Forward and backward of one sample, without recomputation: 3 x forward where all parameters train.
 
+        72 s l h^2 (1 + s/(6h) + V/(12 l h)) for a GPT, attention over the full square (Narayanan
+        et al. 2021, appendix).
         A frozen weight needs no gradient of its own, so backward's half falls away with it.
         """
         weights = self.layers * self.layer_matrix_flops + self.logit_flops

@@ -8,8 +8,6 @@ from autotune.planning.hardware import hardware
 from autotune.planning.models import Model, model
 from autotune.planning.plans import DATA_PER_PARAMETER, Offer, best, samples_per_step
 
-YEAR_DAYS = 365.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
