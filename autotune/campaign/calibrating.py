@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from autotune.campaign.sections import Campaign
 from autotune.campaign.studies import campaign_of, recorded_hardware
 from autotune.errors import StudyError
+from autotune.evaluators.simulated_workload import drawn
+from autotune.hardware import Hardware
 from autotune.performance import ModelShape, Prior
 from autotune.performance.calibration import Calibration, calibrate
 from autotune.performance.machines import cluster_of
+from autotune.performance.subject import Subject
 from autotune.storage import StoredStudy
 from autotune.trials import Trial
 
@@ -35,9 +38,8 @@ def calibrate_study(stored: StoredStudy, *, prior: Mapping[str, Prior] | None = 
         ResourceError: when its GPU is none of the hardware table's.
     """
     campaign, trials = campaign_of(stored), stored.trials()
-    shape = shape_of(campaign, trials)
-    attention = {"flash_attention": 1.0} if _is_byte_gpt(campaign) else {}
-    found = calibrate(trials, shape, cluster_of(recorded_hardware(stored)), prior=prior, **attention)
+    subject = subject_of(campaign, recorded_hardware(stored), trials)
+    found = calibrate(trials, subject.shape, subject.cluster, prior=prior, **subject.fixed)
     stored.set_attribute(_ATTRIBUTE, found.to_json())
     return found
 
@@ -48,14 +50,26 @@ def kept_calibration(stored: StoredStudy) -> Calibration | None:
     return None if data is None else Calibration.from_json(data)
 
 
-def shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
+def subject_of(campaign: Campaign, hardware: Hardware, trials: Sequence[Trial]) -> Subject:
+    """Return what is known of a campaign's workload and machines; of simulated ones, all but their coefficients.
+
+    Raises:
+        StudyError: when no trial has counted the model's parameters.
+        ResourceError: when its GPU is none of the hardware table's.
+    """
+    if campaign.evaluator == "simulated":
+        workload = drawn(campaign.simulated.workload_seed, hardware.ranks)
+        attention = {"flash_attention": workload.flash_attention}
+        return Subject(shape=workload.shape, cluster=workload.cluster, fixed=attention)
+    fixed = {"flash_attention": 1.0} if _is_byte_gpt(campaign) else {}
+    return Subject(shape=_shape_of(campaign, trials), cluster=cluster_of(hardware), fixed=fixed)
+
+
+def _shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
     """Return the shape of a campaign's model: by its arguments where it is the built-in one, else by what trials count.
 
     Parameters and tokens per sample are measured; layers and width follow from the parameters as in a GPT, and what
     that misses is up to the calibration.
-
-    Raises:
-        StudyError: when no trial has counted the model's parameters.
     """
     if _is_byte_gpt(campaign):
         given = {**_BYTE_GPT, **campaign.workload.arguments}
@@ -81,4 +95,4 @@ def shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
 
 def _is_byte_gpt(campaign: Campaign) -> bool:
     workload = campaign.workload
-    return campaign.evaluator == "deepspeed" and workload.command is None and workload.function == "byte-gpt"
+    return workload.command is None and workload.function == "byte-gpt"

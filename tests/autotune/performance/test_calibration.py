@@ -261,12 +261,12 @@ def test_a_study_keeps_its_calibration(tmp_path):
     storage = storages.connect(f"sqlite:///{tmp_path}/c.db")
     stored = campaigns.create(campaigns.parse(raw, where="test"), storage, name="s")
     assert kept_calibration(stored) is None
-    with pytest.raises(StudyError, match="no trial has counted"):
+    with pytest.raises(StudyError, match="run some first"):
         calibrate_study(stored)
     with campaigns.study(stored) as study:
         study.run(OptunaSearcher(study.space, sampler="random", seed=0))
     found = calibrate_study(stored)
-    assert kept_calibration(storage.open("s")) == found
+    assert json.dumps(kept_calibration(storage.open("s")).to_json()) == json.dumps(found.to_json())  # it may hold NaN
     assert found.fitted.trials == 8
     storage.close()
 
