@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
 import deepspeed
 import torch
 import torch.distributed as dist
+
+_STORE_POLL_S = 0.002
 
 
 class ProcessGroup:
@@ -20,6 +25,8 @@ class ProcessGroup:
 
     def join(self, timeout_s: float) -> None:
         """Meet the other ranks at MASTER_ADDR and MASTER_PORT."""
+        if self.rank > 0:
+            wait_for_store(timeout_s)
         timeout = timedelta(seconds=timeout_s)
         # Subgroups take torch's default of 30 minutes, not the group's own; it is read when a group is made.
         dist.distributed_c10d.default_pg_timeout = timeout
@@ -44,3 +51,19 @@ class ProcessGroup:
         dist.all_reduce(tensor, op=operation)
         reduced: list[float] = tensor.tolist()
         return reduced
+
+
+def wait_for_store(timeout_s: float) -> None:
+    """Wait until rank 0 listens: torch's store tries again only after a quarter to three quarters of a second.
+
+    Source: torch/csrc/distributed/c10d/Backoff.hpp. Where nobody listens in time, torch's own complaint is to come.
+    """
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        try:
+            socket.create_connection(address, timeout=timeout_s).close()
+        except OSError:
+            time.sleep(_STORE_POLL_S)
+        else:
+            return
