@@ -184,8 +184,9 @@ class RecordedSection(_Section):
 
     path: str | None = None
     """A file written by `autotune trials STUDY --format json`, or by `make record`."""
-    missing: Literal["nearest", "refuse"] = "nearest"
-    """What answers for a configuration that was never recorded: the nearest one, or a failure."""
+    missing: Literal["nearest", "surrogate", "refuse"] = "nearest"
+    """What answers for a configuration that was never recorded: the nearest one, a Gaussian process fitted to all of
+    them, or a failure."""
 
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"

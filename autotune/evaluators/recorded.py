@@ -6,19 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from autotune.evaluators import recording
 from autotune.evaluators.protocol import RankHost, ShouldPrune, never_prune
 from autotune.evaluators.recording import Recording
 from autotune.trials import Failure, FailureKind, Outcome, Point, Stage, TrialRequest
 
+if TYPE_CHECKING:
+    from autotune.evaluators.interpolation import Interpolation
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedEvaluator:
-    """Answers with the outcome of the recorded trial of the request's point, or of the nearest one.
+    """Answers with the outcome of the recorded trial of the request's point; of others by the nearest or a surrogate.
 
-    How near points are: `autotune.evaluators.recording.distances`. An answer from another point says so in its remarks.
+    How near points are: `autotune.evaluators.recording.distances`. An answer that was not recorded says so in its
+    remarks.
     The baseline (no point of its own needed) answers with the recorded baseline. Where a point was recorded several
     times, the trial itself is the first, and re-measurements are the others in turn. What a trial had measured on the
     way is replayed too, so that it can be pruned; its duration is then what it would have been.
@@ -26,8 +30,9 @@ class RecordedEvaluator:
 
     path: str
     """A file written by `autotune trials STUDY --format json`, or by `make record`."""
-    missing: Literal["nearest", "refuse"] = "nearest"
-    """What answers for a point that was never recorded: the nearest one, or a failure that says so."""
+    missing: Literal["nearest", "surrogate", "refuse"] = "nearest"
+    """What answers for a point that was never recorded: the nearest one, a Gaussian process between all of them
+    (`autotune.evaluators.interpolation`), or a failure that says so."""
 
     @property
     def ranks(self) -> int:
@@ -37,10 +42,22 @@ class RecordedEvaluator:
     def _recording(self) -> Recording:
         return recording.read(Path(self.path))
 
+    @cached_property
+    def _interpolation(self) -> Interpolation:
+        from autotune.evaluators.interpolation import Interpolation
+
+        return Interpolation(self._recording)
+
     def prepare(self, ds_configs: Sequence[Mapping[str, object]], progress: Callable[[str], None]) -> None:
-        """Read the file, so that one that can't be used is refused before the first trial; say how good nearest is."""
+        """Read the file, so that one that can't be used is refused before the first trial; say how good answers are."""
         progress(f"{len(self._recording)} recorded configurations")
-        left_out = self._recording.leave_one_out() if self.missing == "nearest" else None
+        left_out = None
+        if self.missing == "nearest":
+            left_out = self._recording.leave_one_out()
+        elif self.missing == "surrogate":
+            if not self._recording.kernels:
+                progress("fitting a surrogate to them, which takes a while")
+            left_out = self._interpolation.left_out()
         if left_out is not None:
             progress(str(left_out))
 
@@ -69,6 +86,8 @@ class RecordedEvaluator:
         if self.missing == "refuse":
             reason = "recorded: this configuration was never recorded, and recorded.missing is refuse"
             return Outcome(failure=Failure(kind=FailureKind.INVALID_CONFIG, reason=reason))
+        if self.missing == "surrogate":
+            return self._interpolation.outcome(request)
         point, outcomes = self._recording.nearest(request.point)
         return _from_another(outcomes[request.repeat % len(outcomes)], request.point, point)
 

@@ -24,13 +24,15 @@ HOW = "write it by autotune trials STUDY --format json, or by make record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOneOut:
-    """How well each recorded point is answered by the nearest of the others."""
+    """How well each recorded point is answered by the others."""
 
+    by: str
+    """'the nearest', or 'the surrogate'."""
     points: int
     same_end: float
     """Share of the points that are measured, or fail, as their nearest does."""
     throughput_error: float | None
-    """Median of |nearest / own - 1| of samples per second, where both are measured; None where no two are."""
+    """Median of |answer / own - 1| of samples per second, where both are measured; None where no two are."""
     convergence_error: float | None
     """The same of the drop of the loss per second, where both learn."""
 
@@ -41,7 +43,7 @@ class LeaveOneOut:
             if error is not None
         ]
         end = f"{100 * self.same_end:.0f} % end alike"
-        return f"left out one by one and answered by the nearest, {end}; median errors: {', '.join(errors) or 'none'}"
+        return f"left out one by one and answered by {self.by}, {end}; median errors: {', '.join(errors) or 'none'}"
 
 
 class Recording:
@@ -55,8 +57,11 @@ class Recording:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self.baselines: list[Outcome] = []
+        self.kernels: Mapping[str, Any] = {}
+        """Of a surrogate that was fitted when it was recorded, by figure."""
         self._outcomes: dict[_Key, list[Outcome]] = {}
         for row in rows:
+            self.kernels = row.get("kernels", self.kernels)
             if not row.get("outcome") or row["outcome"].get("pruned"):
                 continue
             outcome = Outcome.from_json(row["outcome"])
@@ -67,6 +72,11 @@ class Recording:
 
     def __len__(self) -> int:
         return len(self._points)
+
+    @property
+    def points(self) -> Sequence[Point]:
+        """Every recorded point once, in order."""
+        return self._points
 
     def exact(self, point: Point) -> list[Outcome]:
         """Return the outcomes of this very point; empty where it was never recorded."""
@@ -87,12 +97,11 @@ class Recording:
         pairs = [(own, firsts[int(nearest)]) for own, nearest in zip(firsts, apart.argmin(axis=1), strict=True)]
         measured = [(a.measurement, b.measurement) for a, b in pairs if a.measurement and b.measurement]
         return LeaveOneOut(
+            by="the nearest",
             points=len(self),
             same_end=sum(a.state == b.state for a, b in pairs) / len(pairs),
-            throughput_error=_median_error([(a.samples_per_second, b.samples_per_second) for a, b in measured]),
-            convergence_error=_median_error(
-                [(a.convergence_per_second, b.convergence_per_second) for a, b in measured]
-            ),
+            throughput_error=median_error([(a.samples_per_second, b.samples_per_second) for a, b in measured]),
+            convergence_error=median_error([(a.convergence_per_second, b.convergence_per_second) for a, b in measured]),
         )
 
 
@@ -154,7 +163,8 @@ def _log(value: Value | None) -> float:
     return math.nan
 
 
-def _median_error(pairs: Sequence[tuple[float, float]]) -> float | None:
+def median_error(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return the median of |answer / own - 1| over pairs of own and answer that are above 0; None of no pair."""
     errors = [abs(nearest / own - 1) for own, nearest in pairs if own > 0 and nearest > 0]
     return float(np.median(errors)) if errors else None
 

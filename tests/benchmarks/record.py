@@ -30,6 +30,7 @@ from scipy.stats import qmc
 from autotune import campaign as campaigns
 from autotune import storage
 from autotune.campaign import Campaign
+from autotune.evaluators.interpolation import Interpolation
 from autotune.evaluators.recording import Recording
 from autotune.space import SearchSpace
 from autotune.study import Study
@@ -225,6 +226,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=4, help="how often they do")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most", type=int, help="end after so many runs; the same command goes on")
+    parser.add_argument("--fit", action="store_true", help="fit the surrogate to what there is then, and keep it too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="over the campaign")
     chosen = parser.parse_args()
     campaign = campaigns.load(chosen.campaign, ["runner=local", *chosen.set, "pruner=none"])
@@ -241,7 +243,12 @@ def main() -> None:
         took = f"{row['outcome']['duration_s']:.1f} s"
         print(f"{row['entry'] + 1}/{row['of']}: {end}, {took}, repeat {row['repeat']}", flush=True)
     rows, _ = whole_rows(chosen.recording)
-    print(Recording([row for row in rows if "outcome" in row]).leave_one_out())
+    recording = Recording(rows)
+    print(recording.leave_one_out())
+    if chosen.fit:
+        interpolation = Interpolation(recording)
+        append(chosen.recording, {"kernels": interpolation.kernels()})
+        print(interpolation.left_out())
 
 
 if __name__ == "__main__":

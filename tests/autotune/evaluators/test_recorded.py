@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
 from autotune.errors import CampaignError
+from autotune.evaluators.interpolation import Interpolation
 from autotune.evaluators.recorded import RecordedEvaluator
 from autotune.evaluators.recording import Recording, distances, read
 from autotune.testing.searchers import finished_trial
@@ -104,3 +107,64 @@ def test_a_file_that_holds_no_trial_is_refused(tmp_path, content):
     file.write_bytes(content)
     with pytest.raises(CampaignError, match=r"recorded.path: .*bad.jsonl.gz"):
         read(file)
+
+
+def smooth_rows(count=24):
+    """Trials whose speed is the root of the micro-batch, and whose loss falls with the rate's logarithm."""
+    rows = []
+    for number in range(count):
+        point = {MICRO: 2 ** (number % 6), LR: 10.0 ** -(2 + number % 4)}
+        outcome = finished_trial(number, point, 1.0).outcome
+        measurement = replace(
+            outcome.measurement,
+            samples_per_second=100.0 * point[MICRO] ** 0.5,
+            held_out_loss_before=5.0,
+            held_out_loss_after=5.0 + 0.3 * math.log10(point[LR]),
+        )
+        outcome = replace(outcome, measurement=measurement)
+        rows.append({"number": number, "point": point, "is_baseline": number == 0, "outcome": outcome.to_json()})
+    return rows
+
+
+def ask(evaluator, point, *, batch=64, repeat=0):
+    request = TrialRequest(
+        number=5, point=point, ds_config={"train_batch_size": batch}, budget=Budget(steps=1), repeat=repeat
+    )
+    return evaluator.evaluate(request, hosts=(), progress=lambda stage: None, cancelled=lambda: False)
+
+
+def test_a_surrogate_answers_between_recorded_points_and_says_so(tmp_path):
+    file = tmp_path / "recording.json"
+    file.write_text(json.dumps(smooth_rows()))
+    evaluator, heard = RecordedEvaluator(path=str(file), missing="surrogate"), []
+    evaluator.prepare([], heard.append)
+    assert any("by the surrogate" in text for text in heard)
+    point = {MICRO: 6, LR: 3e-4}
+    outcome = ask(evaluator, point)
+    assert speed(outcome) == pytest.approx(100.0 * 6**0.5, rel=0.1)
+    assert outcome.measurement.step_time_s == pytest.approx(64 / speed(outcome))
+    assert outcome.measurement.held_out_loss_after == pytest.approx(5.0 + 0.3 * math.log10(3e-4), abs=0.1)
+    assert outcome.measurement.remarks[-1] == "interpolated between recorded configurations"
+    assert ask(evaluator, point) == outcome
+    assert speed(ask(evaluator, point, repeat=1)) != speed(outcome)
+
+
+def test_kernels_that_were_kept_are_used_again(tmp_path):
+    rows = smooth_rows()
+    fitted = Interpolation(Recording(rows))
+    kept = {"kernels": fitted.kernels()}
+    again = Interpolation(Recording([*rows, kept]))
+    assert again.kernels() == kept["kernels"]
+    request = TrialRequest(
+        number=1, point={MICRO: 6, LR: 3e-4}, ds_config={"train_batch_size": 64}, budget=Budget(steps=1)
+    )
+    assert speed(again.outcome(request)) == pytest.approx(speed(fitted.outcome(request)))
+
+
+def test_a_point_beside_a_failure_fails(tmp_path):
+    rows = smooth_rows()
+    rows.append(row(99, {MICRO: 4096, LR: 1e-3}, None))
+    request = TrialRequest(
+        number=1, point={MICRO: 2048, LR: 1e-3}, ds_config={"train_batch_size": 64}, budget=Budget(steps=1)
+    )
+    assert Interpolation(Recording(rows)).outcome(request).failure.kind is FailureKind.OUT_OF_MEMORY
