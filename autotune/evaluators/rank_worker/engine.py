@@ -58,6 +58,13 @@ def build(model: Any, ds_config: Mapping[str, Any], reporter: Reporter) -> Any:
     return engine
 
 
+def parameter_counts(engine: Any) -> tuple[int, int]:
+    """Return how many parameters require a gradient, and how many there are, over all ranks' shards."""
+    # ZeRO-3 keeps the whole size beside the own shard (deepspeed/runtime/zero/partition_parameters.py).
+    sizes = [(each.requires_grad, int(getattr(each, "ds_numel", each.numel()))) for each in engine.module.parameters()]
+    return sum(size for trains, size in sizes if trains), sum(size for _, size in sizes)
+
+
 def as_read_from_a_file(ds_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of the configuration as DeepSpeed would read it from a file: by hjson (runtime/config.py).
 

@@ -119,6 +119,7 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
         return None
     samples_per_second = schedule.samples_per_step / schedule.step_time_s
     tokens = training.workload.tokens_per_sample
+    trained_parameters, total_parameters = engine.parameter_counts(training.engine)
     phase_s = {phase: training.phase_s[phase] / schedule.timed_steps for phase in (FORWARD, BACKWARD, OPTIMIZER)}
     measurement = Measurement(
         samples_per_second=samples_per_second,
@@ -142,6 +143,8 @@ def _measured(training: Training, schedule: Schedule, memory: PeakMemory, effect
         measuring_s=measuring_s,
         steps_s=schedule.steps_s,
         skipped_steps=skipped_steps,
+        trained_parameters=trained_parameters,
+        total_parameters=total_parameters,
         effective_config=effective,
         versions={
             "python": platform.python_version(),

@@ -273,7 +273,7 @@ def _record(engine: Any, assignment: ScriptAssignment) -> EngineRecord:
     compared = sent_config.compare(_dictionary(engine), runs, assignment)
     stage = int(engine.zero_optimization_stage())
     warmup_steps = max(assignment.request.budget.warmup_steps, STAGE_3_WARMUP_STEPS if stage == 3 else 0)
-    parameters = list(engine.module.parameters())
+    trained, total = rank_engine.parameter_counts(engine)
     return EngineRecord(
         config_hash=compared.config_hash,
         effective=compared.effective,
@@ -282,8 +282,8 @@ def _record(engine: Any, assignment: ScriptAssignment) -> EngineRecord:
         micro_batch_size=engine.train_micro_batch_size_per_gpu(),
         accumulation_steps=engine.gradient_accumulation_steps(),
         train_batch_size=engine.train_batch_size(),
-        trained_parameters=sum(_numel(each) for each in parameters if each.requires_grad),
-        total_parameters=sum(_numel(each) for each in parameters),
+        trained_parameters=trained,
+        total_parameters=total,
         memory_kind=PeakMemory("cpu" if assignment.device == "cpu" else "cuda").kind,
         versions={
             "python": platform.python_version(),
@@ -299,11 +299,6 @@ def _dictionary(engine: Any) -> Mapping[str, Any]:
         return config
     dictionary: Mapping[str, Any] = engine._config._param_dict  # noqa: SLF001 - where a path was given
     return dictionary
-
-
-def _numel(parameter: Any) -> int:
-    """Return a parameter's whole size: ZeRO-3 keeps it beside the rank's own shard."""
-    return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def _compare(key: str, *, fed: int, engine: int, what: str) -> None:

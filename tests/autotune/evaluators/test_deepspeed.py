@@ -134,6 +134,8 @@ def test_every_zero_stage_is_measured(by_stage, stage):
     assert measurement.samples_per_step == 16
     assert measurement.samples_per_second == pytest.approx(16 / measurement.step_time_s)
     assert measurement.tokens_per_second == pytest.approx(32 * measurement.samples_per_second)
+    # 2 layers of 12 h^2 + 13 h, and the embeddings of 256 bytes (twice) and 32 places, a layer norm of 2 h: h = 64
+    assert measurement.trained_parameters == measurement.total_parameters == 2 * (12 * 64**2 + 13 * 64) + 546 * 64
     assert math.log(256) * 0.9 < measurement.held_out_loss_before < math.log(256) * 1.1
     assert measurement.held_out_loss_after < measurement.held_out_loss_before
     assert math.isfinite(measurement.training_loss_last)
