@@ -20,7 +20,7 @@ _ATTRIBUTE = "calibration"
 _VOCABULARY = 32_000
 """Of a workload that doesn't tell: Llama's (Touvron et al. 2023, section 2.1)."""
 _SEQUENCE = 512
-"""Tokens per sample where none are counted."""
+"""Tokens per sample of a command where none are counted; a function that says none has samples that are one vector."""
 _BYTE_GPT: Mapping[str, float] = {"layers": 4, "width": 128, "heads": 4, "sequence": 64}
 """Defaults of `autotune.evaluators.workloads.byte_gpt.byte_gpt`, whose module loads torch."""
 _BYTES = 256
@@ -68,8 +68,8 @@ def subject_of(campaign: Campaign, hardware: Hardware, trials: Sequence[Trial]) 
 def _shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
     """Return the shape of a campaign's model: by its arguments where it is the built-in one, else by what trials count.
 
-    Parameters and tokens per sample are measured; layers and width follow from the parameters as in a GPT, and what
-    that misses is up to the calibration.
+    Parameters are counted, tokens per sample counted or said; layers and width follow from the parameters as in a GPT,
+    and what that misses is up to the calibration.
     """
     if _is_byte_gpt(campaign):
         given = {**_BYTE_GPT, **campaign.workload.arguments}
@@ -87,7 +87,8 @@ def _shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
     if not counted:
         raise StudyError("calibration: no trial has counted the model's parameters; run some first")
     last = counted[-1]
-    tokens = round(last.tokens_per_second / last.samples_per_second) if last.tokens_per_second else _SEQUENCE
+    unsaid = 1 if campaign.workload.command is None else _SEQUENCE
+    tokens = round(last.tokens_per_second / last.samples_per_second) if last.tokens_per_second else unsaid
     return ModelShape.from_numbers(
         parameters=last.total_parameters, trainable=last.trained_parameters, sequence=tokens, vocabulary=_VOCABULARY
     )

@@ -7,7 +7,7 @@ import pytest
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.campaign.calibrating import calibrate_study, kept_calibration
+from autotune.campaign.calibrating import calibrate_study, kept_calibration, subject_of
 from autotune.errors import ResourceError, StudyError
 from autotune.hardware import Hardware
 from autotune.performance import ModelShape, cluster, priors
@@ -23,6 +23,7 @@ from autotune.performance.calibration import (
 from autotune.performance.learning_curve import loss_drop
 from autotune.performance.machines import cluster_of, table_name
 from autotune.searchers.optuna import OptunaSearcher
+from autotune.testing.searchers import finished_trial
 from autotune.trials import Failure, FailureKind, Measurement, Outcome, Trial
 from tests import calibrated_trials
 
@@ -314,3 +315,23 @@ class TestMachines:
     def test_an_unknown_one_is_refused(self, called):
         with pytest.raises(ResourceError, match="which is like none of the hardware table's"):
             table_name(called, memory_bytes=16 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("workload", "tokens_per_second", "sequence"),
+    [
+        ({"function": "mine:mlp"}, None, 1.0),
+        ({"function": "mine:transformer"}, 6400.0, 64.0),
+        ({"command": "deepspeed train.py --deepspeed {ds_config}"}, None, 512.0),
+    ],
+)
+def test_the_shape_of_a_workload_that_is_not_built_in(workload, tokens_per_second, sequence):
+    """A function that says no tokens trains on vectors; of a command that doesn't tell, text is assumed."""
+    campaign = campaigns.parse({"name": "s", "ds_config": {}, "workload": workload}, where="test")
+    trial = finished_trial(0, {}, 1.0)  # 100 samples per second
+    measurement = replace(
+        trial.measurement, tokens_per_second=tokens_per_second, total_parameters=4_260_000, trained_parameters=1_000
+    )
+    trials = [replace(trial, outcome=replace(trial.outcome, measurement=measurement))]
+    shape = subject_of(campaign, calibrated_trials.HARDWARE, trials).shape
+    assert (shape.sequence, shape.parameters, shape.trainable) == (sequence, 4_260_000, 1_000)
