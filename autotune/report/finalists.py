@@ -59,11 +59,11 @@ def rule(finals: Finals) -> str:
     far = units.times(finals.record.reach)
     return (
         "Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Who "
-        f"was behind by {far} or more in the search and again has no further runs, unless two runs or more can't tell it "
-        f"from the leader. Two are tied, and can't be told apart, where the {level} interval of their ratio includes 1, "
-        f"or they differ by less than {floor}, the noise floor. Where your "
-        "configuration is tied with the leader, it stays. Else the one that changes the fewest of your settings is "
-        f"taken of those tied and less than {floor} behind the leader, then the one with the higher R."
+        f"was behind by {far} or more in the search and again has no further runs, unless it ran twice or more and is "
+        f"tied with the leader. Two are tied where the {level} interval of their ratio includes 1, or they differ by "
+        f"less than {floor}, the noise floor. Where your configuration is tied with the leader, it stays. Else the one "
+        f"that changes the fewest of your settings is taken of those tied and less than {floor} behind the leader, "
+        "then the one with the higher R."
     )
 
 
