@@ -25,7 +25,7 @@ from autotune.runners.protocol import Finished, TrialRunner
 from autotune.searchers.protocol import Searcher
 from autotune.searchers.pruning import TrialPruner
 from autotune.space import SearchSpace
-from autotune.storage import StoredStudy, option
+from autotune.storage import StoredStudy, command
 from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Stage, Trial, TrialRequest, TrialState, Value
 
 _POLL_S = 0.2
@@ -479,7 +479,7 @@ class Study:
             refuse_if_controlled(self._stored)
             raise StudyError(
                 f"study {self.name!r} was taken by another process at this moment; "
-                f"see who: autotune status {self.name}{option(self._stored.url)}"
+                f"see who: {command('status', self.name, url=self._stored.url)}"
             )
         self._heartbeat_at = time.monotonic()
         self._stored.set_attribute("stop_requested", None)
@@ -525,7 +525,7 @@ class Study:
         if not self._stored.swap_attribute("controller", old=before, new=self._controller):
             raise StudyError(
                 f"study {self.name!r} is run by another process now, which took this one for dead; "
-                f"see who: autotune status {self.name}{option(self._stored.url)}"
+                f"see who: {command('status', self.name, url=self._stored.url)}"
             )
 
 
@@ -547,7 +547,7 @@ def refuse_if_controlled(stored: StoredStudy) -> dict[str, Any] | None:
     if controller is not None and controller_is_alive(controller):
         raise StudyError(
             f"study {stored.name!r} is being run by process {controller['pid']} on {controller['host']}; "
-            f"wait for it, or end it: autotune stop {stored.name}{option(stored.url)}"
+            f"wait for it, or end it: {command('stop', stored.name, url=stored.url)}"
         )
     return controller
 

@@ -201,6 +201,7 @@ def summary(stored: StoredStudy) -> StudySummary:
         objective=objective_of(campaign),
         hardware=hardware,
         is_running=controller_is_alive(stored.attribute("controller")),
+        storage_url=stored.url,
         ds_config=ds_config_of(campaign),
         ds_config_notation=campaign.ds_config_notation,
         rules=rules_of(campaign, hardware),

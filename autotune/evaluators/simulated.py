@@ -62,11 +62,12 @@ class SimulatedEvaluator:
         progress(Stage.RUN)
         workload = self._workload(request)
         found = self._estimate(request, workload)
-        capacity, needed = found.memory.capacity_bytes, found.memory.capacity_bytes - found.memory.margin_bytes
+        capacity, margin = float(found.memory.capacity_bytes), float(found.memory.margin_bytes)
         if found.memory.out_of_memory:
-            reason = f"simulated: {sizes.text(needed)} are more than the {sizes.text(capacity)} of a device"
-            if found.memory.margin_bytes >= 0:
-                reason = f"simulated: the host's memory is short of {sizes.text(-found.memory.host_margin_bytes)}"
+            reason = f"simulated: {sizes.text(capacity - margin)} are more than the {sizes.text(capacity)} of a device"
+            if margin >= 0:
+                short = sizes.text(-float(found.memory.host_margin_bytes))
+                reason = f"simulated: the host's memory is short of {short}"
             return _failed(FailureKind.OUT_OF_MEMORY, reason)
         generator = self._generator(request)
         slow = self._slowness(generator)

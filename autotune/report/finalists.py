@@ -6,15 +6,20 @@ from autotune.finals import Finalist, Finals, Place, Verdict
 from autotune.remeasuring import LEVEL, Mean
 from autotune.report import units
 from autotune.report.summary import StudySummary
+from autotune.storage import command
 
 
-def headline(finals: Finals) -> str:
-    """Return what the finals came to, in one sentence."""
+def headline(summary: StudySummary) -> str:
+    """Return what the finals of a study came to, in one sentence; '' for one without finals."""
+    finals = summary.finals
+    if finals is None:
+        return ""
     if finals.verdict is None:
-        return (
-            f"Finals are under way: {units.count(len(finals.record.runs), 'run')} of at most "
-            f"{finals.record.rules.runs}, no winner yet."
-        )
+        far = f"{units.count(len(finals.record.runs), 'run')} of at most {finals.record.rules.runs}, no winner yet"
+        if summary.is_running:
+            return f"Finals are under way: {far}."
+        go_on = command("resume", summary.name, url=summary.storage_url)
+        return f"The finals were stopped: {far}. Go on with them: {go_on}"
     winner = finals.finalist(finals.winner) if finals.winner is not None else None
     if winner is None:
         return "The finals named no winner: the configuration that R is relative to failed when it was run again."

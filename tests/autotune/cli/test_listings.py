@@ -178,6 +178,8 @@ def test_a_long_table_shows_the_last_trials_and_says_where_all_are(finished, cli
     monkeypatch.setattr("autotune.cli.listings._LAST_TRIALS", 5)
     lines = cli("trials", "sim").out.splitlines()
     assert lines[-1] == "7 earlier trials left out; all of them: autotune trials sim --format csv"
+    weighted = " ".join(cli("trials", "sim", "--alpha", "0.25").out.split())
+    assert weighted.endswith("all of them: autotune trials sim --alpha 0.25 --format csv")
     numbers = [found[1] for line in lines if (found := re.match(r" *(\d+)  [A-Z]+", line))]
     assert numbers == ["7", "8", "9", "10", "11"]
     assert len(cli("trials", "sim", "--format", "csv").out.splitlines()) == 1 + 12
