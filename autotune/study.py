@@ -102,6 +102,8 @@ class Start:
     point: Point
     """The same as a canonical point; empty where it lies outside the space."""
     activation_checkpointing: bool = False
+    outside: str | None = None
+    """Why it lies outside the space, for the user to read; None where it is a point of it."""
 
     @classmethod
     def of(cls, ds_config: Mapping[str, Any], space: SearchSpace, *, activation_checkpointing: bool = False) -> Start:
@@ -109,13 +111,24 @@ class Start:
         settings = config_file.settings_of(ds_config)
         settings[config_file.ACTIVATION_CHECKPOINTING] = activation_checkpointing
         values: dict[str, Value] = {d.name: settings.get(d.name, d.default) for d in space.dimensions}
+        point: Point = {}
+        outside = None
         try:
             point = space.canonical(values)
-        except SpaceError:
-            point = {}
-        if any(settings.get(name) != value for name, value in space.settings(point).items() if name in space.fixed):
-            point = {}
-        return cls(ds_config=ds_config, point=point, activation_checkpointing=activation_checkpointing)
+        except SpaceError as error:
+            outside = str(error)
+        for name, value in space.settings(point).items():
+            if name in space.fixed and settings.get(name) != value:
+                point = {}
+                outside = f"{name}: got {settings.get(name)!r}; the campaign fixes it at {value!r}"
+        return cls(ds_config=ds_config, point=point, activation_checkpointing=activation_checkpointing, outside=outside)
+
+    @property
+    def remark(self) -> str | None:
+        """What a user must know who expects the search to begin at this configuration; None where it may."""
+        if self.outside is None:
+            return None
+        return f"outside the space ({self.outside}): it is measured first all the same, and no trial is like it"
 
 
 class _Stopwatch:

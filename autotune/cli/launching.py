@@ -146,6 +146,9 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
     ]
     if title is None:
         pairs.insert(1, ("searcher", f"{summary.searcher}, seed {campaign.seed}"))
+    remark = campaigns.start_of(campaign, hardware, space).remark
+    if remark is not None:
+        pairs.append(("your start", remark))
     if summary.evaluator == "deepspeed":
         pairs.append(("logs", str(campaigns.run_directory(campaign, summary.name))))
     print_pairs(console, pairs)
