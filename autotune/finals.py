@@ -2,11 +2,11 @@
 
 The highest of many noisy figures is flattered by luck, so the search alone names no winner. Finalists run in rounds,
 forth in one and back in the next (ABBA), so that a drift of the machine's speed cancels out of their ratios. Who was
-far behind in the search and is so again drops out at once; from a given round on the worse half drops out after each,
-unless it can't be told from the leader. The runs that this spares go to the others: successive halving (Z. Karnin, T.
-Koren, O. Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013, section 3; K. Jamieson, A. Talwalkar,
-"Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016, section 2), with a test in the
-place of a fixed schedule.
+far behind in the search and is so again drops out at once; from a given round on the worse half drops out after each.
+Who ran twice or more and can't be told from the leader stays. The runs that this spares go to the others: successive
+halving (Z. Karnin, T. Koren, O. Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013, section 3; K.
+Jamieson, A. Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016, section
+2), with a test in the place of a fixed schedule.
 
 The record holds what was run and nothing that was concluded: the standing is judged from it anew each time, so that
 finals go on after a stop where they were.
@@ -84,7 +84,7 @@ class Record:
     rules: Rules
     reach: float
     """How many times the R of another that is as good one run may have, by noise: who is further behind in the search
-    and in the runs so far is out, whatever the round."""
+    and in the runs so far is out, whatever the round, unless the interval of two runs or more says otherwise."""
     runs: tuple[Run, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -351,10 +351,15 @@ class _Bout:
         return all(self._is_behind(number) or (self._of_leader(number).low or 0.0) > nearest for number in others)
 
     def _is_far_behind(self, number: int) -> bool:
-        """Whether it is further behind than one run explains: in the search, and in the runs so far."""
-        ratio, in_search = self._of_leader(number).value, self._entrants[number].score
+        """Whether it is further behind than one run explains, in the search and in the runs so far.
+
+        From the second run on there is an interval, and who can't be told from the leader by it is not far behind.
+        """
+        ratio, in_search = self._of_leader(number), self._entrants[number].score
         leaders = self._entrants[self._leader].score
-        return ratio is not None and ratio * self._record.reach < 1 and in_search * self._record.reach < leaders
+        if ratio.value is None or (ratio.high is not None and not self._is_behind(number)):
+            return False
+        return ratio.value * self._record.reach < 1 and in_search * self._record.reach < leaders
 
     def _is_behind(self, number: int) -> bool:
         """Whether the interval of its R over the leader's is below 1, and the difference above the noise floor."""

@@ -25,7 +25,7 @@ from autotune.runners.protocol import Finished, TrialRunner
 from autotune.searchers.protocol import Searcher
 from autotune.searchers.pruning import TrialPruner
 from autotune.space import SearchSpace
-from autotune.storage import StoredStudy, option
+from autotune.storage import StoredStudy, command
 from autotune.trials import Budget, Failure, FailureKind, Outcome, Point, Stage, Trial, TrialRequest, TrialState, Value
 
 _POLL_S = 0.2
@@ -102,6 +102,8 @@ class Start:
     point: Point
     """The same as a canonical point; empty where it lies outside the space."""
     activation_checkpointing: bool = False
+    outside: str | None = None
+    """Why it lies outside the space, for the user to read; None where it is a point of it."""
 
     @classmethod
     def of(cls, ds_config: Mapping[str, Any], space: SearchSpace, *, activation_checkpointing: bool = False) -> Start:
@@ -109,13 +111,24 @@ class Start:
         settings = config_file.settings_of(ds_config)
         settings[config_file.ACTIVATION_CHECKPOINTING] = activation_checkpointing
         values: dict[str, Value] = {d.name: settings.get(d.name, d.default) for d in space.dimensions}
+        point: Point = {}
+        outside = None
         try:
             point = space.canonical(values)
-        except SpaceError:
-            point = {}
-        if any(settings.get(name) != value for name, value in space.settings(point).items() if name in space.fixed):
-            point = {}
-        return cls(ds_config=ds_config, point=point, activation_checkpointing=activation_checkpointing)
+        except SpaceError as error:
+            outside = str(error)
+        for name, value in space.settings(point).items():
+            if name in space.fixed and settings.get(name) != value:
+                point = {}
+                outside = f"{name}: got {settings.get(name)!r}; the campaign fixes it at {value!r}"
+        return cls(ds_config=ds_config, point=point, activation_checkpointing=activation_checkpointing, outside=outside)
+
+    @property
+    def remark(self) -> str | None:
+        """What a user must know who expects the search to begin at this configuration; None where it may."""
+        if self.outside is None:
+            return None
+        return f"outside the space ({self.outside}): it is measured first all the same, and no trial is like it"
 
 
 class _Stopwatch:
@@ -479,7 +492,7 @@ class Study:
             refuse_if_controlled(self._stored)
             raise StudyError(
                 f"study {self.name!r} was taken by another process at this moment; "
-                f"see who: autotune status {self.name}{option(self._stored.url)}"
+                f"see who: {command('status', self.name, url=self._stored.url)}"
             )
         self._heartbeat_at = time.monotonic()
         self._stored.set_attribute("stop_requested", None)
@@ -525,7 +538,7 @@ class Study:
         if not self._stored.swap_attribute("controller", old=before, new=self._controller):
             raise StudyError(
                 f"study {self.name!r} is run by another process now, which took this one for dead; "
-                f"see who: autotune status {self.name}{option(self._stored.url)}"
+                f"see who: {command('status', self.name, url=self._stored.url)}"
             )
 
 
@@ -547,7 +560,7 @@ def refuse_if_controlled(stored: StoredStudy) -> dict[str, Any] | None:
     if controller is not None and controller_is_alive(controller):
         raise StudyError(
             f"study {stored.name!r} is being run by process {controller['pid']} on {controller['host']}; "
-            f"wait for it, or end it: autotune stop {stored.name}{option(stored.url)}"
+            f"wait for it, or end it: {command('stop', stored.name, url=stored.url)}"
         )
     return controller
 

@@ -586,7 +586,7 @@ CASES = (
         stage=Stage.LAUNCH,
     ),
     Case(
-        name="100 MB of output",
+        name="100 MiB of output",
         slow=True,
         command=faulty("much_output", more="--rank 0"),
         budget=Budget(steps=50, warmup_steps=1),

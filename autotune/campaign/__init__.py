@@ -12,6 +12,7 @@ from autotune.campaign.plan import (
     replay_slots,
     space_of,
     start_config,
+    start_of,
 )
 from autotune.campaign.sections import NAME_PATTERN, BudgetSection, Campaign, FinalsSection, PlacementSection, parse
 from autotune.campaign.studies import (
@@ -49,6 +50,7 @@ __all__ = [
     "run_directory",
     "space_of",
     "start_config",
+    "start_of",
     "study",
     "summary",
     "watch",

@@ -16,6 +16,7 @@ from autotune.finals import Rules
 from autotune.hardware import Hardware
 from autotune.objective import Objective
 from autotune.space import SearchSpace
+from autotune.study import Start
 from autotune_spaces import build
 
 _NOISE_FLOOR_ONE_RANK, _NOISE_FLOOR = 0.05, 0.08
@@ -67,6 +68,16 @@ def checkpoints_at_start(campaign: Campaign) -> bool:
     command = command_of(campaign)
     said = scripts.checkpoints_at_start(command) if command is not None else None
     return campaign.workload.activation_checkpointing if said is None else said
+
+
+def start_of(campaign: Campaign, hardware: Hardware, space: SearchSpace) -> Start:
+    """Return the user's configuration as the first trial measures it, and its place in the space.
+
+    Raises:
+        ConfigError: as `start_config`.
+    """
+    config, _ = start_config(campaign, hardware)
+    return Start.of(config, space, activation_checkpointing=checkpoints_at_start(campaign))
 
 
 def space_of(campaign: Campaign, hardware: Hardware) -> SearchSpace:

@@ -14,7 +14,6 @@ from autotune import command as commands
 from autotune import ds_config as config_file
 from autotune import scripts
 from autotune.campaign.plan import (
-    checkpoints_at_start,
     command_of,
     directory_of,
     ds_config_of,
@@ -26,6 +25,7 @@ from autotune.campaign.plan import (
     runs_warm,
     space_of,
     start_config,
+    start_of,
 )
 from autotune.campaign.sections import NAME_PATTERN, Campaign, PlacementSection, parse
 from autotune.cold_checks import checks
@@ -48,7 +48,7 @@ from autotune.runners.attempt import ignore_stage, prune_none
 from autotune.runners.protocol import Judge, StageListener
 from autotune.searchers.pruning import TrialPruner
 from autotune.storage import Storage, StoredStudy
-from autotune.study import Start, StopRequest, Study, StudyListener, controller_is_alive
+from autotune.study import StopRequest, Study, StudyListener, controller_is_alive
 from autotune.trials import Budget
 from autotune.workload import WorkloadReference
 
@@ -148,13 +148,11 @@ def study(
         _refuse_other_hardware(stored, hardware, hardware_of(campaign))
     _refuse_run_directory(campaign)
     space = space_of(campaign, hardware)
-    config, _ = start_config(campaign, hardware)
-    checkpointing = checkpoints_at_start(campaign)
     pruner = TrialPruner(objective_of(campaign)) if campaign.pruner == "percentile" else None
     return Study(
         stored=stored,
         space=space,
-        start=Start.of(config, space, activation_checkpointing=checkpointing),
+        start=start_of(campaign, hardware, space),
         objective=objective_of(campaign),
         runner=_runner(
             campaign,
@@ -201,6 +199,7 @@ def summary(stored: StoredStudy) -> StudySummary:
         objective=objective_of(campaign),
         hardware=hardware,
         is_running=controller_is_alive(stored.attribute("controller")),
+        storage_url=stored.url,
         ds_config=ds_config_of(campaign),
         ds_config_notation=campaign.ds_config_notation,
         rules=rules_of(campaign, hardware),

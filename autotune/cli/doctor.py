@@ -29,7 +29,7 @@ def examine(
     place_url = url or _storage_of(campaign, overrides)
     findings = [finding for check in _checks(place_url, start_ray=start_ray, fix=fix) for finding in check()]
     if campaign is not None:
-        findings += probe(campaign, overrides=overrides, shows_stages=form is Format.TABLE)
+        findings += probe(campaign, overrides=overrides, url=url, shows_stages=form is Format.TABLE)
     failures = sum(finding.status is Status.FAIL for finding in findings)
     if form is Format.TABLE:
         _print(findings, failures)

@@ -106,7 +106,7 @@ def _config_path(given: Path | None, launch: Launch | None, directory: Path) -> 
         listed = "\n".join(f"  {path}" for path in found)
         raise CampaignError(
             f"there are {len(found)} DeepSpeed configurations here, and the command names none; "
-            f"choose one: autotune init --from {shlex.quote(str(found[0]))}\n{listed}"
+            f"choose one by adding --from {shlex.quote(str(found[0]))}, or another of them:\n{listed}"
         )
     return (found[0], "the only one here") if found else (None, "none found")
 

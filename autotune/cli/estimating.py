@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.status import Status as Spinner
@@ -66,14 +67,15 @@ def print_estimate(
     found = estimates(asked, place, settings(asked, place, config=config, options=options))
     if path is not None:
         documents.write_estimate(found, path)
-    if form is Format.JSON:
-        print_json(tables.estimate_document(found))
-    elif form is Format.CSV:
-        print_csv(tables.estimate_records(found))
-    else:
+    if form is Format.TABLE:
         _print_estimate(console, found)
-        _print_written(console, path)
-    return ExitCode.OK if found.fitting else ExitCode.NO_RESULT
+    return _conclude(
+        form,
+        data=tables.estimate_document(found),
+        records=tables.estimate_records(found),
+        path=path,
+        has_result=bool(found.fitting),
+    )
 
 
 def print_plan(
@@ -103,15 +105,10 @@ def print_plan(
     )
     if path is not None:
         documents.write_plan(found, path)
-    if form is Format.JSON:
-        print_json(tables.plan_records(found))
-    elif form is Format.CSV:
-        print_csv(tables.plan_records(found))
-    else:
-        console = make_console()
-        _print_plan(console, found)
-        _print_written(console, path)
-    return ExitCode.OK if found.offers else ExitCode.NO_RESULT
+    if form is Format.TABLE:
+        _print_plan(make_console(), found)
+    records = tables.plan_records(found)
+    return _conclude(form, data=records, records=records, path=path, has_result=bool(found.offers))
 
 
 def _print_estimate(console: Console, found: Estimates) -> None:
@@ -151,9 +148,15 @@ def _print_notes(console: Console, notes: list[str]) -> None:
         write(console, Text(note, style="muted"))
 
 
-def _print_written(console: Console, path: Path | None) -> None:
-    if path is not None:
-        write(console, f"\nwritten  {path}")
+def _conclude(form: Format, *, data: Any, records: list[dict[str, Any]], path: Path | None, has_result: bool) -> int:
+    """Print what a program reads, or, below tables, what was written; return the exit code."""
+    if form is Format.JSON:
+        print_json(data)
+    elif form is Format.CSV:
+        print_csv(records)
+    elif path is not None:
+        write(make_console(), f"\nwritten  {path}")
+    return ExitCode.OK if has_result else ExitCode.NO_RESULT
 
 
 def _amount(name: str, text: str) -> float:

@@ -7,9 +7,9 @@ import time
 from autotune import campaign as campaigns
 from autotune.cli.console import make_console, write
 from autotune.cli.exit_codes import ExitCode
-from autotune.cli.studies import command, opened
+from autotune.cli.studies import opened
 from autotune.report.findings import tally
-from autotune.storage import StoredStudy
+from autotune.storage import StoredStudy, command
 from autotune.study import controller_is_alive
 
 _WAIT_S = 20.0

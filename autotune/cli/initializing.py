@@ -17,10 +17,10 @@ from autotune.cli.console import make_console, write
 from autotune.cli.drafting import Draft, about, draft, study_name
 from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import print_pairs
-from autotune.cli.studies import command
 from autotune.command import as_argument
 from autotune.errors import CampaignError
 from autotune.report import units
+from autotune.storage import command
 
 
 def initialize(words: Sequence[str], *, given: Path | None, output: Path, force: bool) -> int:

@@ -16,14 +16,14 @@ from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import print_pairs
 from autotune.cli.session import Ended, run
 from autotune.cli.spaces import left_out
-from autotune.cli.studies import command, opened
+from autotune.cli.studies import opened
 from autotune.cli.tables import print_against_baseline, print_finals
 from autotune.errors import StudyError
 from autotune.finals import Rules
 from autotune.report import finalists, units
 from autotune.report.findings import cautions, headline, tally
 from autotune.report.summary import StudySummary
-from autotune.storage import Storage, StoredStudy, shown
+from autotune.storage import Storage, StoredStudy, command, shown
 from autotune.study import refuse_if_controlled
 
 
@@ -146,6 +146,9 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
     ]
     if title is None:
         pairs.insert(1, ("searcher", f"{summary.searcher}, seed {campaign.seed}"))
+    remark = campaigns.start_of(campaign, hardware, space).remark
+    if remark is not None:
+        pairs.append(("your start", remark))
     if summary.evaluator == "deepspeed":
         pairs.append(("logs", str(campaigns.run_directory(campaign, summary.name))))
     print_pairs(console, pairs)

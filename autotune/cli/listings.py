@@ -11,14 +11,22 @@ from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import Column, print_csv, print_json, print_pairs, print_table
 from autotune.cli.launching import print_outcome
 from autotune.cli.options import Format
-from autotune.cli.rows import outcome_seconds, peak_memory_bytes, state_of, study_record, trial_figures, trial_record
+from autotune.cli.rows import (
+    INTERRUPTED,
+    outcome_seconds,
+    peak_memory_bytes,
+    state_of,
+    study_record,
+    trial_figures,
+    trial_record,
+)
 from autotune.cli.settings import what_happened
-from autotune.cli.studies import command, opened, summary_of
+from autotune.cli.studies import opened, summary_of
 from autotune.errors import CampaignError, StudyError, UnreadableStudyError
 from autotune.report import units
 from autotune.report.findings import length, r_of, tally
 from autotune.report.summary import StudySummary
-from autotune.storage import DEFAULT_URL, Storage, shown
+from autotune.storage import DEFAULT_URL, Storage, command, shown
 from autotune.trials import Trial, TrialState
 
 _WIDE, _VERY_WIDE, _WIDEST = 100, 120, 160
@@ -42,7 +50,8 @@ def print_studies(*, url: str | None, form: Format) -> int:
             return ExitCode.OK
         console = make_console()
         if not summaries:
-            write(console, f"no studies in {shown(url or DEFAULT_URL)}; start one: autotune launch CAMPAIGN.yaml")
+            start = command("launch", "CAMPAIGN.yaml", url=url)
+            write(console, f"no studies in {shown(url or DEFAULT_URL)}; start one: {start}")
             return ExitCode.OK
         columns: list[Column[StudySummary]] = [
             Column(title="Study", cell=lambda summary: Text(summary.name, style="name"), wraps=True),
@@ -84,7 +93,11 @@ def print_status(name: str, *, url: str | None, form: Format, alpha: float | Non
     ]
     if controller is not None:
         pairs.insert(2, ("run by", f"process {controller['pid']} on {controller['host']}"))
-    pairs += [("running", f"trial {t.number}") for t in summary.trials if t.state is TrialState.RUNNING]
+    pairs += [
+        ("interrupted" if summary.is_interrupted(trial) else "running", f"trial {trial.number}")
+        for trial in summary.trials
+        if trial.state is TrialState.RUNNING
+    ]
     if state_of(summary) == "unfinished":
         pairs.append(("go on", command("resume", name, url=url)))
     print_pairs(console, pairs)
@@ -104,7 +117,9 @@ def print_trials(name: str, *, url: str | None, form: Format, alpha: float | Non
     elif not summary.trials:
         write(make_console(), f"{name} has no trials yet")
     else:
-        _print_trial_table(summary, url=url)
+        weights = {"--alpha": alpha, "--beta": beta}
+        words = [word for name, weight in weights.items() if weight is not None for word in (name, str(weight))]
+        _print_trial_table(summary, all_of_them=command("trials", summary.name, *words, "--format", "csv", url=url))
     return ExitCode.OK
 
 
@@ -121,7 +136,7 @@ def _summaries(storage: Storage) -> list[StudySummary]:
     return summaries
 
 
-def _print_trial_table(summary: StudySummary, *, url: str | None) -> None:
+def _print_trial_table(summary: StudySummary, *, all_of_them: str) -> None:
     best = summary.best
 
     def marked(trial: Trial) -> Text:
@@ -129,7 +144,7 @@ def _print_trial_table(summary: StudySummary, *, url: str | None) -> None:
 
     columns: list[Column[Trial]] = [
         Column(title="#", cell=lambda trial: str(trial.number), right=True),
-        Column(title="State", cell=lambda trial: Text(trial.state.value, style=_STATE_STYLES.get(trial.state, ""))),
+        Column(title="State", cell=lambda trial: _trial_state(trial, summary)),
         Column(title="R", cell=marked, right=True),
         Column(title="Throughput", cell=lambda trial: units.times(trial.throughput_ratio), right=True),
         Column(title="Convergence", cell=lambda trial: units.times(trial.convergence_ratio), right=True),
@@ -142,8 +157,13 @@ def _print_trial_table(summary: StudySummary, *, url: str | None) -> None:
     print_table(make_console(), columns, summary.trials[-_LAST_TRIALS:])
     left_out = len(summary.trials) - _LAST_TRIALS
     if left_out > 0:
-        whole = f"{command('trials', summary.name, url=url)} --format csv"
-        write(make_console(), f"{units.count(left_out, 'earlier trial')} left out; all of them: {whole}")
+        write(make_console(), f"{units.count(left_out, 'earlier trial')} left out; all of them: {all_of_them}")
+
+
+def _trial_state(trial: Trial, summary: StudySummary) -> Text:
+    if summary.is_interrupted(trial):
+        return Text(INTERRUPTED, style="yellow")
+    return Text(trial.state.value, style=_STATE_STYLES.get(trial.state, ""))
 
 
 def _samples_per_second(trial: Trial) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from autotune.cli.displays import QuietDisplay
 from autotune.cli.stopping import StopSignals
 from autotune.errors import AutotuneError
 from autotune.report import units
+from autotune.storage import command
 from autotune.study import StopRequest
 from autotune.trials import Failure, Measurement, Stage, Trial
 
@@ -29,12 +29,13 @@ _BUDGET = BudgetSection(steps=2, warmup_steps=1)
 _TAIL_LINES = 15
 
 
-def probe(path: Path, *, overrides: Sequence[str], shows_stages: bool) -> Iterator[Finding]:
+def probe(path: Path, *, overrides: Sequence[str], url: str | None, shows_stages: bool) -> Iterator[Finding]:
     """Check a campaign file, and run its own configuration for two steps.
 
     Args:
         path: of the campaign.
         overrides: `a.b=c` texts laid over it.
+        url: storage that the command line gives; None: the campaign's.
         shows_stages: say on a terminal what is under way.
     """
     try:
@@ -51,7 +52,10 @@ def probe(path: Path, *, overrides: Sequence[str], shows_stages: bool) -> Iterat
         yield from place.logs(Path(os.path.abspath(campaign.run_directory)))
     try:
         with tempfile.TemporaryDirectory(prefix="autotune-doctor-") as folder:
-            yield from _findings(_measured(campaign, folder, shows_stages=shows_stages), path)
+            yield from _findings(
+                _measured(campaign, folder, shows_stages=shows_stages),
+                launch=command("launch", str(path), *(word for text in overrides for word in ("--set", text)), url=url),
+            )
     except AutotuneError as error:
         yield Finding(check=_PROBE, status=Status.FAIL, detail=str(error), advice="correct it, and run doctor again")
 
@@ -97,7 +101,7 @@ class _Display(QuietDisplay):
             self._spinner.update(f"probe: {stage.replace('_', ' ')}")
 
 
-def _findings(trial: Trial | None, path: Path) -> Iterator[Finding]:
+def _findings(trial: Trial | None, *, launch: str) -> Iterator[Finding]:
     if trial is None or trial.outcome is None:
         yield Finding(check=_PROBE, status=Status.WARN, detail="stopped before it ended")
         return
@@ -109,7 +113,7 @@ def _findings(trial: Trial | None, path: Path) -> Iterator[Finding]:
             check=_PROBE,
             status=Status.OK,
             detail=_figures(trial.measurement),
-            advice=f"autotune launch {shlex.quote(str(path))}",
+            advice=launch,
         )
     if trial.failure is not None:
         yield _failed(trial.failure)

@@ -8,6 +8,9 @@ from typing import Any
 from autotune.report.summary import StudySummary
 from autotune.trials import Trial
 
+INTERRUPTED = "INTERRUPTED"
+"""What a trial is called on a terminal that the storage has as RUNNING while nothing runs its study."""
+
 
 def trial_record(trial: Trial) -> dict[str, Any]:
     """Return a trial whole, as JSON data; `autotune.evaluators.recorded` reads it."""
@@ -98,10 +101,12 @@ def state_of(summary: StudySummary) -> str:
 
 
 def _verdict(summary: StudySummary) -> str | None:
-    """Return what the finals came to, or 'under way'; None without finals."""
+    """Return what the finals came to, , 'under way' or 'stopped'; None without finals."""
     if summary.finals is None:
         return None
-    return summary.finals.verdict.value if summary.finals.verdict else "under way"
+    if summary.finals.verdict is None:
+        return "under way" if summary.is_running else "stopped"
+    return summary.finals.verdict.value
 
 
 def peak_memory_bytes(trial: Trial) -> int | None:

@@ -12,15 +12,16 @@ from autotune.cli.console import make_console, write
 from autotune.cli.exit_codes import ExitCode
 from autotune.cli.formats import Column, print_csv, print_json, print_pairs, print_table
 from autotune.cli.options import Format
-from autotune.cli.rows import outcome_seconds, peak_memory_bytes, trial_figures, trial_record
+from autotune.cli.rows import INTERRUPTED, outcome_seconds, peak_memory_bytes, trial_figures, trial_record
 from autotune.cli.settings import folded
-from autotune.cli.studies import command, opened, summary_of, trial_of
+from autotune.cli.studies import opened, summary_of, trial_of
 from autotune.errors import StudyError
 from autotune.evaluators.script import LOG
 from autotune.report import finalists, steadiness, units
 from autotune.report.changes import Change, changes
 from autotune.report.findings import length, r_of
 from autotune.report.summary import StudySummary
+from autotune.storage import command
 from autotune.trials import Failure, Measurement, Trial
 
 _TAIL_LINES = 15
@@ -47,6 +48,11 @@ def print_log(name: str, number: int, *, rank: int | None, url: str | None) -> i
     with opened(url) as storage:
         summary = summary_of(storage, name)
     trial = trial_of(summary, number)
+    if summary.is_interrupted(trial):
+        raise StudyError(
+            f"trial {number} of study {name!r} was interrupted: what ran the study ended before it did, and recorded "
+            f"no log of it; go on with the study: {command('resume', name, url=url)}"
+        )
     if trial.outcome is None:
         raise StudyError(f"trial {number} of study {name!r} is still running; its log is kept when it ends")
     failed_rank = trial.failure.rank if trial.failure and trial.failure.rank is not None else 0
@@ -83,7 +89,7 @@ def _on(node: str | None) -> str:
 
 def _print(console: Console, trial: Trial, summary: StudySummary, *, url: str | None) -> None:
     title = f"trial {trial.number} of {summary.name}{' (your configuration)' if trial.is_baseline else ''}"
-    pairs: list[tuple[str, str | Text]] = [("trial", Text(title, style="name")), ("state", _state(trial))]
+    pairs: list[tuple[str, str | Text]] = [("trial", Text(title, style="name")), ("state", _state(trial, summary))]
     if trial.started_at is not None:
         pairs.append(("started", trial.started_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")))
     pairs.append(("took", units.seconds(outcome_seconds(trial))))
@@ -122,7 +128,9 @@ def _finals(trial: Trial, summary: StudySummary) -> list[tuple[str, str | Text]]
     return [("finals", f"{finalists.verdict(finals, finalist)}{again if finalist.scores else ''}")]
 
 
-def _state(trial: Trial) -> Text:
+def _state(trial: Trial, summary: StudySummary) -> Text:
+    if summary.is_interrupted(trial):
+        return Text(f"{INTERRUPTED}: what ran the study ended before the trial did", style="yellow")
     return Text(trial.state.value, style="bad" if trial.failure else "")
 
 

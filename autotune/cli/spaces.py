@@ -16,7 +16,6 @@ from autotune.cli.options import Format
 from autotune.cli.settings import in_short
 from autotune.report import units
 from autotune.space import Condition, Dimension, SearchSpace
-from autotune.study import Start
 from autotune.trials import Value
 
 _WIDE, _VERY_WIDE = 110, 150
@@ -27,22 +26,22 @@ def print_space(path: Path, *, overrides: Sequence[str], form: Format) -> int:
     campaign = campaigns.load(path, overrides)
     hardware = campaigns.hardware_of(campaign)
     space = campaigns.space_of(campaign, hardware)
-    config, _ = campaigns.start_config(campaign, hardware)
-    checkpointing = campaigns.checkpoints_at_start(campaign)
-    start = Start.of(config, space, activation_checkpointing=checkpointing)
-    settings = config_file.settings_of(config)
-    settings[config_file.ACTIVATION_CHECKPOINTING] = checkpointing
+    start = campaigns.start_of(campaign, hardware, space)
+    settings = config_file.settings_of(start.ds_config)
+    settings[config_file.ACTIVATION_CHECKPOINTING] = start.activation_checkpointing
     rows = [_row(dimension, settings) for dimension in space.dimensions]
     omitted = [{"name": out.name, "level": out.level, "reason": out.reason} for out in space.left_out]
     if form is Format.JSON:
         data = {"dimensions": rows, "left_out": omitted, "fixed": dict(space.fixed), "configurations": space.count}
-        print_json({**data, "start": dict(start.point)})
+        print_json({**data, "start": dict(start.point), "start_outside": start.outside})
     elif form is Format.CSV:
         print_csv(
             [*rows, *({"name": out["name"], "levels": [out["level"]], "left_out": out["reason"]} for out in omitted)]
         )
     else:
         _print_tables(space, rows)
+        if start.remark is not None:
+            write(make_console(), f"your configuration lies {start.remark}")
     return ExitCode.OK
 
 

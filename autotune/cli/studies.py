@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,7 +11,6 @@ from sqlalchemy.exc import ArgumentError
 
 from autotune import campaign as campaigns
 from autotune import storage as storages
-from autotune.cli.options import STORAGE_VARIABLE
 from autotune.errors import StorageError, StudyError
 from autotune.objective import Objective
 from autotune.report.rescoring import rescored
@@ -77,13 +75,6 @@ def trial_of(summary: StudySummary, number: int) -> Trial:
     raise StudyError(f"study {summary.name!r} has no trial {number}; it has {numbers}")
 
 
-def command(verb: str, *arguments: str, url: str | None) -> str:
-    """Return a command line for the user to type next; a password in the storage's URL is not repeated."""
-    is_understood = not url or url in (DEFAULT_URL, os.environ.get(STORAGE_VARIABLE))
-    storage = () if is_understood else ("--storage", storages.shown(str(url)))
-    return shlex.join(("autotune", verb, *arguments, *storage))
-
-
 def _refuse_missing_file(url: str) -> None:
     try:
         parsed = make_url(url)
@@ -92,5 +83,6 @@ def _refuse_missing_file(url: str) -> None:
     if parsed.get_backend_name() == "sqlite" and parsed.database and not os.path.exists(parsed.database):
         raise StorageError(
             f"storage: got {url!r}, and there is no file {parsed.database} here; "
-            f"go to the folder of your studies, give --storage, or start one: autotune launch CAMPAIGN.yaml"
+            f"go to the folder of your studies, give --storage, or start one: "
+            f"{storages.command('launch', 'CAMPAIGN.yaml', url=url)}"
         )

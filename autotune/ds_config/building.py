@@ -23,7 +23,12 @@ AUTOTUNING = "autotuning.enabled"
 """DeepSpeed's own autotuner: where it is on, the engine profiles itself and ends the run (`_autotuning_exit` in
 deepspeed/runtime/engine.py)."""
 BATCH_TRIPLE = ("train_batch_size", MICRO_BATCH, ACCUMULATION)
-_OFFLOADED = {"none": (), "optimizer": ("optimizer",), "optimizer_and_parameters": ("optimizer", "param")}
+_OFFLOADED = {
+    "none": (),
+    "optimizer": ("optimizer",),
+    "parameters": ("param",),
+    "optimizer_and_parameters": ("optimizer", "param"),
+}
 
 
 def build(config: Mapping[str, Any], settings: Mapping[str, Value], *, world_size: int) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def settings_of(config: Mapping[str, Any]) -> dict[str, Value]:
     # DeepSpeed's default depends on the stage: `overlap_comm_valid` in deepspeed/runtime/zero/config.py.
     settings.setdefault("zero_optimization.overlap_comm", settings[STAGE] == 3)
     settings[PRECISION] = precision_of(config)
-    settings[OFFLOAD] = _offload_of(config)
+    settings[OFFLOAD] = _offload_of(config, stage=settings[STAGE])
     settings[ACTIVATION_CHECKPOINTING] = False
     return settings
 
@@ -96,10 +96,18 @@ def _is_count(dotted: str, value: float) -> bool:
     return dotted.startswith("zero_optimization.") and value.is_integer()
 
 
-def _offload_of(config: Mapping[str, Any]) -> str:
+def _offload_of(config: Mapping[str, Any], *, stage: Value) -> str:
+    """Return what DeepSpeed keeps in host memory; 'parameters' alone is no level of the default space.
+
+    The optimizers of stages 1 and 2 aren't handed `offload_param` (`_configure_zero_optimizer` in
+    deepspeed/runtime/engine.py), and stage 3 takes each of the two by itself (`_configure_offloading` in
+    deepspeed/runtime/zero/stage3.py).
+    """
+
     def offloaded(what: str) -> bool:
         return get(config, f"zero_optimization.offload_{what}.device") in ("cpu", "nvme")
 
-    if offloaded("param"):
-        return "optimizer_and_parameters"
-    return "optimizer" if offloaded("optimizer") else "none"
+    optimizer = offloaded("optimizer")
+    if offloaded("param") and stage == 3:
+        return "optimizer_and_parameters" if optimizer else "parameters"
+    return "optimizer" if optimizer else "none"

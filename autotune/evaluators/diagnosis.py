@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from autotune import sizes
 from autotune.evaluators.deadlines import name_of
 from autotune.evaluators.protocol import RankReport
 from autotune.evaluators.rank_files import RankResult
 from autotune.evaluators.script_files import CANNOT_WRITE
 from autotune.trials import Failure, FailureKind, Stage
 
-MIB = 1024 * 1024
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EFBIG})
 """Errors of a disk or folder that can't be written."""
 _ORDER = list(Stage)
@@ -163,7 +163,7 @@ def _of(rank: int, report: RankReport, cause: Cause, kind: FailureKind, reason: 
 
 
 def _limit_reason(rank: int, report: RankReport) -> str:
-    held, limit = (f"{(size or 0) / MIB:.1f} MiB" for size in (report.memory_exceeded_bytes, report.memory_limit_bytes))
+    held, limit = (sizes.text(size or 0) for size in (report.memory_exceeded_bytes, report.memory_limit_bytes))
     advice = (
         "that was before deepspeed.initialize, so no configuration changes it: raise the limit"
         if _ORDER.index(report.stage or Stage.LAUNCH) < _ORDER.index(Stage.INITIALIZE)

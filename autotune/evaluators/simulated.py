@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune import dotted
+from autotune import dotted, sizes
 from autotune.evaluators.protocol import RankHost, ShouldPrune, never_prune
 from autotune.evaluators.simulated_workload import LIKELY_DIVERGENCE, SimulatedWorkload, drawn
 from autotune.performance import Cluster, Configurations, Estimate, ModelShape, estimate
@@ -62,11 +62,12 @@ class SimulatedEvaluator:
         progress(Stage.RUN)
         workload = self._workload(request)
         found = self._estimate(request, workload)
-        capacity, needed = found.memory.capacity_bytes, found.memory.capacity_bytes - found.memory.margin_bytes
+        capacity, margin = float(found.memory.capacity_bytes), float(found.memory.margin_bytes)
         if found.memory.out_of_memory:
-            reason = f"simulated: {needed / 1e9:.1f} GB are more than the {capacity / 1e9:.1f} GB of a device"
-            if found.memory.margin_bytes >= 0:
-                reason = f"simulated: the host's memory is short of {-found.memory.host_margin_bytes / 1e9:.1f} GB"
+            reason = f"simulated: {sizes.text(capacity - margin)} are more than the {sizes.text(capacity)} of a device"
+            if margin >= 0:
+                short = sizes.text(-float(found.memory.host_margin_bytes))
+                reason = f"simulated: the host's memory is short of {short}"
             return _failed(FailureKind.OUT_OF_MEMORY, reason)
         generator = self._generator(request)
         slow = self._slowness(generator)

@@ -187,11 +187,11 @@ def _checkpointing(value: Any) -> float:
 
 
 def _offload_optimizer(value: Any) -> float:
-    return {"none": 0.0, "optimizer": 1.0, "optimizer_and_parameters": 1.0}[str(value)]
+    return {"none": 0.0, "optimizer": 1.0, "parameters": 0.0, "optimizer_and_parameters": 1.0}[str(value)]
 
 
 def _offload_parameters(value: Any) -> float:
-    return {"none": 0.0, "optimizer": 0.0, "optimizer_and_parameters": 1.0}[str(value)]
+    return {"none": 0.0, "optimizer": 0.0, "parameters": 1.0, "optimizer_and_parameters": 1.0}[str(value)]
 
 
 def _is_fp32(value: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune import dotted
+from autotune import dotted, sizes
 from autotune.performance.arrays import Array, Numbers
 from autotune.performance.calibration import Calibration, Parameters, calibration_priors
 from autotune.performance.configurations import Configurations
@@ -44,8 +44,8 @@ class MemoryVerdicts:
 
     def reason(self, place: int) -> str:
         """Return why one was refused, in a sentence."""
-        needed, there = self.optimistic_bytes[place] / 1e9, self.capacity_bytes[place] / 1e9
-        return f"it needs {needed:.1f} GB or more of a device by the calibrated model, and there are {there:.1f} GB"
+        needed, there = (sizes.text(float(each[place])) for each in (self.optimistic_bytes, self.capacity_bytes))
+        return f"it needs {needed} or more of a device by the calibrated model, and there are {there}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.performance.configurations import PRECISIONS
 from autotune.planning import settings as settings_words
-from autotune.planning.estimates import GIB, Estimates, Row
+from autotune.planning.estimates import Estimates, Row
 from autotune.planning.models import Model
 from autotune.planning.plans import Offer, Plan
 from autotune.report import units
@@ -37,11 +37,11 @@ def headline(found: Estimates) -> str:
         short = max(-nearest.margin_bytes, 0.0)
         if short:
             return (
-                f"Nothing fits. Nearest is {_name(nearest)}, {short / GIB:.3g} GiB short per device: try "
+                f"Nothing fits. Nearest is {_name(nearest)}, {units.memory(short)} short per device: try "
                 "--checkpointing full, a smaller --micro-batch, or more devices."
             )
         return (
-            f"Nothing fits: {_name(nearest)} fits the devices, and lacks {-nearest.host_margin_bytes / GIB:,.0f} GiB "
+            f"Nothing fits: {_name(nearest)} fits the devices, and lacks {units.memory(-nearest.host_margin_bytes)} "
             "of host memory per node: try more nodes, NVMe in --config, or --host-memory-gib."
         )
     return (

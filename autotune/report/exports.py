@@ -17,6 +17,7 @@ from autotune.errors import ConfigError, StudyError
 from autotune.report import units
 from autotune.report.renditions import Rendition, rendition
 from autotune.report.summary import StudySummary
+from autotune.storage import command
 from autotune.trials import Measurement, Trial, Value
 
 DEFAULT_NAME = "ds_config.json"
@@ -170,7 +171,8 @@ def _chosen(summary: StudySummary, number: int | None) -> Trial:
         if summary.best is None:
             raise StudyError(
                 f"study {summary.name!r}: none of its {units.count(summary.executed_count, 'trial')} completed, so "
-                f"there is no configuration to export; see why: autotune trials {summary.name}"
+                "there is no configuration to export; see why: "
+                f"{command('trials', summary.name, url=summary.storage_url)}"
             )
         return summary.best
     trial = next((trial for trial in summary.trials if trial.number == number), None)
@@ -178,6 +180,8 @@ def _chosen(summary: StudySummary, number: int | None) -> Trial:
         raise StudyError(f"study {summary.name!r}: got trial {number}; it has trials 0 to {len(summary.trials) - 1}")
     if trial.measurement is None:
         why = f"it ended as {trial.failure.kind}: {trial.failure.reason}" if trial.failure else "it has not ended yet"
+        if summary.is_interrupted(trial):
+            why = "it was interrupted"
         if trial.outcome is not None and trial.outcome.pruned is not None:
             why = f"it was pruned: {trial.outcome.pruned}"
         raise StudyError(f"study {summary.name!r}: trial {number} can't be exported: {why}; choose one that completed")

@@ -6,15 +6,20 @@ from autotune.finals import Finalist, Finals, Place, Verdict
 from autotune.remeasuring import LEVEL, Mean
 from autotune.report import units
 from autotune.report.summary import StudySummary
+from autotune.storage import command
 
 
-def headline(finals: Finals) -> str:
-    """Return what the finals came to, in one sentence."""
+def headline(summary: StudySummary) -> str:
+    """Return what the finals of a study came to, in one sentence; '' for one without finals."""
+    finals = summary.finals
+    if finals is None:
+        return ""
     if finals.verdict is None:
-        return (
-            f"Finals are under way: {units.count(len(finals.record.runs), 'run')} of at most "
-            f"{finals.record.rules.runs}, no winner yet."
-        )
+        far = f"{units.count(len(finals.record.runs), 'run')} of at most {finals.record.rules.runs}, no winner yet"
+        if summary.is_running:
+            return f"Finals are under way: {far}."
+        go_on = command("resume", summary.name, url=summary.storage_url)
+        return f"The finals were stopped: {far}. Go on with them: {go_on}"
     winner = finals.finalist(finals.winner) if finals.winner is not None else None
     if winner is None:
         return "The finals named no winner: the configuration that R is relative to failed when it was run again."
@@ -59,10 +64,11 @@ def rule(finals: Finals) -> str:
     far = units.times(finals.record.reach)
     return (
         "Finalists ran in rounds, forth in one and back in the next, so that a drift of the machine cancels out. Who "
-        f"was behind by {far} or more in the search and again has no further runs. Two are tied where the {level} "
-        f"interval of their ratio includes 1, or they differ by less than {floor}, the noise floor. Where your "
-        "configuration is tied with the leader, it stays. Else the one that changes the fewest of your settings is "
-        f"taken of those tied and less than {floor} behind the leader, then the one with the higher R."
+        f"was behind by {far} or more in the search and again has no further runs, unless it ran twice or more and is "
+        f"tied with the leader. Two are tied where the {level} interval of their ratio includes 1, or they differ by "
+        f"less than {floor}, the noise floor. Where your configuration is tied with the leader, it stays. Else the one "
+        f"that changes the fewest of your settings is taken of those tied and less than {floor} behind the leader, "
+        "then the one with the higher R."
     )
 
 

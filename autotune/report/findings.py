@@ -8,6 +8,7 @@ from typing import Protocol
 
 from autotune.report import agreement, finalists, steadiness, units
 from autotune.report.summary import StudySummary
+from autotune.storage import command
 from autotune.trials import EndedBy, FailureKind, Measurement, Trial, TrialState
 
 FAILURES_IN_WORDS = {
@@ -56,7 +57,7 @@ def headline(summary: StudySummary) -> str:
     """Return the one sentence that a reader came for."""
     best, baseline = summary.best, summary.baseline
     if summary.finals is not None and summary.finals.winner is not None:
-        return finalists.headline(summary.finals)
+        return finalists.headline(summary)
     if best is None:
         if not summary.executed_count:
             return "No trial has run yet."
@@ -156,12 +157,13 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
         cautions.append(otherwise)
     best, finals = summary.best, summary.finals
     if finals is not None and finals.winner is None:
-        cautions.append(finalists.headline(finals))
+        cautions.append(finalists.headline(summary))
     if summary.finals_are_due and not summary.is_running:
-        cautions.append(
-            f"The winner is not named yet: the leaders are to be run again in turns with yours: autotune resume "
-            f"{summary.name}"
-        )
+        if finals is None:
+            cautions.append(
+                "The winner is not named yet: the leaders are to be run again in turns with yours: "
+                f"{command('resume', summary.name, url=summary.storage_url)}"
+            )
     elif (
         validation is None
         and not summary.is_running
@@ -172,6 +174,6 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
     ):
         cautions.append(
             f"The best is the highest of {len(summary.completed)} noisy figures, so it is flattered by luck. Measure "
-            f"it again beside your own: autotune validate {summary.name}"
+            f"it again beside your own: {command('validate', summary.name, url=summary.storage_url)}"
         )
     return cautions

@@ -36,6 +36,8 @@ class StudySummary:
     hardware: Hardware
     is_running: bool
     """Whether a controller runs it now."""
+    storage_url: str | None = None
+    """Where it is kept, for commands to type next; None: where they look by themselves."""
     ds_config: Mapping[str, Any] = field(default_factory=dict)
     """The user's configuration as it went in, "auto" values and all."""
     ds_config_notation: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +95,10 @@ class StudySummary:
     def leading(self) -> Trial | None:
         """The completed trial with the highest R in the search (the earliest of equals); None when there is none."""
         return max(self.completed, key=lambda trial: (trial.score, -trial.number), default=None)
+
+    def is_interrupted(self, trial: Trial) -> bool:
+        """Whether a trial that the storage has as RUNNING was left so by a controller that is gone."""
+        return trial.state is TrialState.RUNNING and not self.is_running
 
     @property
     def leaders(self) -> list[Trial]:

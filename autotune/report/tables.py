@@ -79,7 +79,7 @@ def trials(summary: StudySummary) -> Table:
         rows.append(
             (
                 str(trial.number),
-                _state(trial),
+                _state(trial, summary),
                 r_of(trial),
                 units.number(measurement.samples_per_second if measurement else None),
                 units.number(measurement.convergence_per_second if measurement else None),
@@ -91,7 +91,7 @@ def trials(summary: StudySummary) -> Table:
         keys.append(
             (
                 trial.number,
-                _state(trial),
+                _state(trial, summary),
                 _key(trial.score),
                 _key(measurement.samples_per_second if measurement else None),
                 _key(measurement.convergence_per_second if measurement else None),
@@ -268,7 +268,9 @@ def provenance(summary: StudySummary) -> Table:
     return Table(columns=("", ""), rows=tuple(rows))
 
 
-def _state(trial: Trial) -> str:
+def _state(trial: Trial, summary: StudySummary) -> str:
+    if summary.is_interrupted(trial):
+        return "interrupted"
     if trial.failure is not None:
         return FAILURES_IN_WORDS[trial.failure.kind]
     if trial.state is TrialState.COMPLETE:

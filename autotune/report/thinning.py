@@ -9,6 +9,7 @@ from typing import TypeVar
 from autotune.report import units
 from autotune.report.pareto_set import pareto
 from autotune.report.summary import StudySummary
+from autotune.storage import command
 from autotune.trials import Trial
 
 DRAWN_TRIALS = 500
@@ -78,9 +79,10 @@ def listed_in_words(summary: StudySummary) -> str:
     count = len(listed(summary).trials)
     if count == len(summary.trials):
         return ""
+    whole = command("trials", summary.name, "--format", "csv", url=summary.storage_url)
     return (
         f"Listed are {count:,} of {units.count(len(summary.trials), 'trial')}: those with the highest R, your start "
-        f"and the Pareto set. All of them: autotune trials {summary.name} --format csv"
+        f"and the Pareto set. All of them: {whole}"
     )
 
 

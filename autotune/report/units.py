@@ -1,12 +1,20 @@
-"""Figures as people read them: rates, times, memory, ratios, settings; None reads as a dash."""
+"""Figures as people read them: rates, times, memory, ratios, settings; None reads as a dash.
+
+Amounts of bytes, of memory and of disks, are in powers of 1,024 everywhere (KiB, MiB, GiB): so nvidia-smi, torch's own
+out-of-memory messages, free, df and container limits count them, which one reads beside ours, and a card sold as 80 GB
+has about 80 GiB. Decimal units are left to rates (GB/s, Gb/s), as datasheets give them, to names of devices
+(A100-SXM-80GB), and to docs/claims.md, which answers claims in the units that they are made in. Layers below this one
+format bytes by `autotune.sizes`.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from autotune import sizes
+
 DASH = "–"  # noqa: RUF001 (the sign for "no figure")
-_BYTES_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -40,11 +48,8 @@ def seconds(value: float | None) -> str:
 
 
 def memory(value: float | None) -> str:
-    """Return bytes in decimal units: 14_000_000_000 -> '14.0 GB'."""
-    if value is None or not math.isfinite(value):
-        return DASH
-    power = min(len(_BYTES_UNITS) - 1, max(0, math.floor(math.log10(max(abs(value), 1)) / 3)))
-    return f"{number(value / 1000**power)} {_BYTES_UNITS[power]}"
+    """Return bytes in powers of 1,024: 14_000_000_000 -> '13.0 GiB'."""
+    return DASH if value is None or not math.isfinite(value) else sizes.text(value)
 
 
 def times(value: float | None) -> str:

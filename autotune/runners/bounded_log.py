@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import threading
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +17,8 @@ TAIL_BYTES = 64 * 1024
 TAIL_LINES = 40
 LINE_CHARACTERS = 500
 CLOSE_WAIT_S = 1.0
+_PYTHON_WARNING = re.compile(r"\S.*:\d+: \w*Warning: ")
+"""The first line that `warnings.formatwarning` gives; the source line follows, indented."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +42,10 @@ class BoundedLog:
         self._reader.start()
 
     def tail(self) -> tuple[str, ...]:
-        """Return the last lines of what was read so far."""
+        """Return the last lines of what was read so far; what is repeated among them stands once, with a count."""
         with self._lock:
             text = b"".join(self._tail).decode(errors="replace")
-        return tuple(line[:LINE_CHARACTERS] for line in text.splitlines()[-TAIL_LINES:])
+        return tuple(_without_repetitions(text.splitlines())[-TAIL_LINES:])
 
     def close(self) -> None:
         """Wait a moment for the end of the pipe, then finish the file; idempotent."""
@@ -91,3 +95,32 @@ class BoundedLog:
 
     def _warn(self, error: OSError) -> None:
         logger.warning("the log %s can't be written: %s; only its last lines are kept", self._path, error.strerror)
+
+
+def _without_repetitions(lines: Sequence[str]) -> list[str]:
+    """Return lines, cut to their length, each Python warning once and equal lines in a row once, with their counts.
+
+    Other lines that occur again further on stay: in a traceback each has its place.
+    """
+    kept: list[str] = []
+    counts: list[int] = []
+    warnings: dict[str, int] = {}
+    repeated: int | None = None
+    for line in lines:
+        if repeated is not None and kept[repeated + 1 : repeated + 2] == [line]:  # the source line of that warning
+            continue
+        repeated = warnings.get(line)
+        place = len(kept) - 1 if repeated is None else repeated
+        if kept and kept[place] == line:
+            counts[place] += 1
+            continue
+        if _PYTHON_WARNING.match(line):
+            warnings[line] = len(kept)
+        kept.append(line)
+        counts.append(1)
+    return [_counted(*each) for each in zip(kept, counts, strict=True)]
+
+
+def _counted(line: str, count: int) -> str:
+    told = f" ({count} times)" if count > 1 and line.strip() else ""
+    return line[: LINE_CHARACTERS - len(told)] + told

@@ -14,6 +14,7 @@ import psutil
 import ray
 from ray.exceptions import RayError
 
+from autotune import sizes
 from autotune.errors import ResourceError
 from autotune.runners.cluster import Cluster, Node
 from autotune.runners.process_state import own_signals, quiet, ray_variables, restore_ray_variables
@@ -26,7 +27,6 @@ OBJECT_STORE_BYTES = 80 * 1024 * 1024
 memory; it refuses less than 75 MiB (`OBJECT_STORE_MINIMUM_MEMORY_BYTES` in ray/_private/ray_constants.py)."""
 CONNECT_TIMEOUT_S = 5.0
 """For the first sign of life of an address; Ray itself tries for more than a minute, then ends the process."""
-MIB = 1024 * 1024
 _LARGEST_COUNT = 3
 
 
@@ -184,10 +184,10 @@ def _size_advice(error: BaseException, code: str | None) -> str:
     """Return what to do where Ray finds the code too large to send (`_store_package_in_gcs` in its packaging.py)."""
     if code is None or "exceeds the maximum size" not in str(error):
         return ""
-    sizes = sorted(((_size_bytes(path), path.name) for path in Path(code).iterdir()), reverse=True)[:_LARGEST_COUNT]
-    largest = ", ".join(f"{name} ({size / MIB:.0f} MiB)" for size, name in sizes)
+    largest = sorted(((_size_bytes(path), path.name) for path in Path(code).iterdir()), reverse=True)[:_LARGEST_COUNT]
+    listed = ", ".join(f"{name} ({sizes.text(size)})" for size, name in largest)
     return (
-        f". ship_code sends {code}; the largest in it: {largest}. Name what trials don't need in its .rayignore (as in "
+        f". ship_code sends {code}; the largest in it: {listed}. Name what trials don't need in its .rayignore (as in "
         "a .gitignore), or put code and data where every node reads them, and leave ship_code out"
     )
 

@@ -11,7 +11,7 @@ Optuna makes the tables and keeps their version; autotune reads and writes them 
 from autotune.storage.opening import connect
 from autotune.storage.patience import PATIENCE_S
 from autotune.storage.studies import Storage, StoredStudy
-from autotune.storage.urls import DEFAULT_URL, NETWORK_VARIABLE, check_place, file_of, option, shown
+from autotune.storage.urls import DEFAULT_URL, NETWORK_VARIABLE, check_place, command, file_of, shown
 
 __all__ = [
     "DEFAULT_URL",
@@ -20,8 +20,8 @@ __all__ = [
     "Storage",
     "StoredStudy",
     "check_place",
+    "command",
     "connect",
     "file_of",
-    "option",
     "shown",
 ]

@@ -18,7 +18,7 @@ from autotune.objective import Score
 from autotune.space import SearchSpace
 from autotune.storage import records, tables
 from autotune.storage.patience import Patience
-from autotune.storage.urls import option, shown
+from autotune.storage.urls import command, shown
 from autotune.trials import Outcome, Trial, TrialRequest, TrialState
 
 _BATCH = 2000
@@ -97,7 +97,7 @@ class Storage:
         if study_id is None:
             raise StudyError(
                 f"study {name!r} exists already in {shown(self.url)}; go on with it "
-                f"(autotune resume {name}{option(self.url)}), or choose another name (--study)"
+                f"({command('resume', name, url=self.url)}), or choose another name (--study)"
             )
         return StoredStudy(self._database, study_id, name)
 
@@ -138,7 +138,7 @@ class StoredStudy:
         Args:
             tell: hears of it; None: a warning in the log.
         """
-        advice = f"what was recorded is kept: mend it, then go on (autotune resume {self.name}{option(self.url)})"
+        advice = f"what was recorded is kept: mend it, then go on ({command('resume', self.name, url=self.url)})"
         self._database.patience.hold_on(tell, advice=advice)
 
     def attribute(self, key: str) -> Any:
@@ -233,7 +233,7 @@ class StoredStudy:
         if not self._database.run_once(work):
             raise StudyError(
                 f"trial {number} of study {self.name!r} is not running any more: another process ended it; "
-                f"see who runs the study: autotune status {self.name}{option(self.url)}"
+                f"see who runs the study: {command('status', self.name, url=self.url)}"
             )
         self._running.pop(number, None)
         trial = records.trial_of(replace(row, state=state), {**begun, **attributes})

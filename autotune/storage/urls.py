@@ -70,6 +70,14 @@ def shown(url: str) -> str:
         return url
 
 
-def option(url: str) -> str:
-    """Return what a command of autotune's needs to find this storage; nothing for the one it finds itself."""
-    return "" if url in (DEFAULT_URL, os.environ.get(_VARIABLE)) else f" --storage {shlex.quote(shown(url))}"
+def command(verb: str, *arguments: str, url: str | None) -> str:
+    """Return a command line of autotune's for the user to type next.
+
+    Args:
+        verb: of autotune.
+        arguments: what follows it.
+        url: of the storage that it is about, named where the command wouldn't find it by itself, and without its
+            password; None: the one that it finds.
+    """
+    is_found = url is None or url == (os.environ.get(_VARIABLE) or DEFAULT_URL)
+    return shlex.join(("autotune", verb, *arguments, *(() if is_found else ("--storage", shown(str(url))))))

@@ -83,12 +83,18 @@ def build(
         fixed=dict(changes.fix),
         given=given,
         global_batch=global_batch,
-        left_out=tuple(left_out),
+        left_out=_each_once(left_out, changes.fix),
     )
     for name, value in start.items():
         if name in dimensions and name not in changes.narrow and not (global_batch and name == MICRO_BATCH):
             space = space.with_level(name, value)
     return space
+
+
+def _each_once(left_out: Sequence[LeftOut], fixed: Mapping[str, Value]) -> tuple[LeftOut, ...]:
+    """Return what is left out, without levels of dimensions that aren't searched at all."""
+    whole = {out.name for out in left_out if out.level is None} | set(fixed)
+    return tuple(out for out in left_out if out.level is None or out.name not in whole)
 
 
 def _runnable(description: DimensionFile, hardware: Hardware, left_out: list[LeftOut]) -> Dimension:

@@ -131,6 +131,27 @@ def test_offload_is_written_as_deepspeeds_blocks():
     assert both["offload_optimizer"] == both["offload_param"] == {"device": "cpu"}
 
 
+@pytest.mark.parametrize(
+    ("stage", "optimizer", "param", "said"),
+    [
+        (3, "cpu", "cpu", "optimizer_and_parameters"),
+        (3, "none", "cpu", "parameters"),
+        (3, None, "nvme", "parameters"),
+        (3, "cpu", None, "optimizer"),
+        (2, "cpu", "cpu", "optimizer"),  # the optimizers of stages 1 and 2 aren't handed offload_param
+        (2, None, "cpu", "none"),
+        (3, None, "none", "none"),
+    ],
+)
+def test_offload_is_read_as_deepspeed_takes_it(stage, optimizer, param, said):
+    blocks = {"offload_optimizer": optimizer, "offload_param": param}
+    zero = {"stage": stage, **{key: {"device": device} for key, device in blocks.items() if device is not None}}
+    config = {"zero_optimization": zero}
+    assert ds_config.settings_of(config)["zero_optimization.offload"] == said
+    again = ds_config.overlay(config, {"zero_optimization.offload": said})
+    assert ds_config.settings_of(again)["zero_optimization.offload"] == said
+
+
 def test_the_learning_rate_also_moves_the_peak_of_a_warm_up():
     config = USER | {"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 3e-4}}}
     built = ds_config.build(config, {"optimizer.params.lr": 1e-3}, world_size=1)

@@ -108,6 +108,28 @@ def test_who_is_far_behind_in_the_search_and_again_runs_once():
     assert (nothing.verdict, nothing.winner, len(nothing.record.runs)) == (Verdict.NOTHING_BETTER, 0, 3)
 
 
+@pytest.mark.parametrize(
+    ("ratios", "left_in"),
+    [
+        # Two runs with a mean of 0.786, and an interval of its logarithm of -0.241 +- 12.71 * 0.190: 0.07 to 8.8.
+        ((0.95, 0.65, 0.99), None),
+        # A mean of 0.9086, below 1 / 1.1, and an interval of its logarithm of -0.0959 +- 12.71 * 0.00066: up to 0.916.
+        ((0.9092, 0.908, 0.99), 2),
+        # One run has no interval.
+        ((0.65, 0.99, 0.99), 1),
+    ],
+    ids=["scattered", "steady", "first run"],
+)
+def test_from_the_second_run_on_nobody_drops_out_who_cannot_be_told_from_the_leader(ratios, left_in):
+    def result(round_, number, _):
+        speed = 100 if number == 0 else 200 if number == 1 else 200 * ratios[round_ - 1]
+        return Remeasured(samples_per_second=speed, convergence_per_second=speed / 100)
+
+    standing = played(drawn_up(1, 1, scores=(2.1, 1.5), rules=replace(RULES, runs=9)), result)
+    assert standing.finalist(2).left_in == left_in
+    assert standing.tied == ((1, 2) if left_in is None else (1,))
+
+
 def test_a_clear_winner_needs_no_more_rounds():
     standing = played(drawn_up(5, 1, 1), speeds(100, 200, 150, 120, noise=0.01))
     assert (standing.verdict, standing.winner, standing.tied) == (Verdict.WINNER, 1, (1,))

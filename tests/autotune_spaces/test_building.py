@@ -93,6 +93,16 @@ def test_removing_the_stage_keeps_what_has_an_effect_at_the_users_own():
     assert STAGE not in at_one.settings(at_one.decode([0] * len(at_one.dimensions)))
 
 
+@pytest.mark.parametrize("name", ["precision", "zero_optimization.offload"])
+def test_a_dimension_that_is_not_searched_is_left_out_once(name):
+    """A CPU runs neither fp16 nor offload, which is no news where nothing of the dimension is searched."""
+    assert len([out for out in space(CPU).left_out if out.name == name]) >= 1
+    (removed,) = [out for out in space(CPU, remove=[name]).left_out if out.name == name]
+    assert (removed.level, removed.reason) == (None, "removed by the campaign (space.remove)")
+    level = space(CPU)[name].levels[0]
+    assert [out for out in space(CPU, fix={name: level}).left_out if out.name == name] == []
+
+
 def test_narrowing_by_list_and_by_range():
     assert space(narrow={MICRO_BATCH: [8, 4]})[MICRO_BATCH].levels == (4, 8)
     assert space(narrow={MICRO_BATCH: {"low": 4, "high": 16}})[MICRO_BATCH].levels == (4, 8, 16)

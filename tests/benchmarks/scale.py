@@ -122,12 +122,12 @@ class Windows(Silence):
         self._bounds.pop(0)
         count = self._done - self._before
         row = {part: spent_s / count * 1e3 for part, spent_s in self._clocks.take().items()}
-        row |= {"trials": self._done, "resident_mb": psutil.Process().memory_info().rss / 1e6}
-        row["storage_mb"] = self._file.stat().st_size / 1e6 if self._file else math.nan
+        row |= {"trials": self._done, "resident_mib": psutil.Process().memory_info().rss / 2**20}
+        row["storage_mib"] = self._file.stat().st_size / 2**20 if self._file else math.nan
         self._before = self._done
         self.rows.append(row)
         parts = "".join(f"{row[part]:8.3f}" for part in (*PARTS, "whole"))
-        print(f"{self._done:9,}{parts}{row['resident_mb']:10.0f}{row['storage_mb']:10.1f}", flush=True)
+        print(f"{self._done:9,}{parts}{row['resident_mib']:10.0f}{row['storage_mib']:10.1f}", flush=True)
 
 
 def measured(evaluator: SimulatedEvaluator, request: TrialRequest) -> Any:
@@ -171,7 +171,7 @@ def grow(url: str, *, trials: int, slots: int) -> None:
         setattr(owner, name, clocks.timed(part, getattr(owner, name)))
     what = f"random search in {study.space.count:,} configurations"  # known ones are proposed again, the more the more
     print(f"\n{trials:,} trials over {slots:,} slots, {what}, {storages.shown(url)}")
-    print(f"{'':9}{'processor ms per trial, in the window that ends at this trial':^48}{'MB':>10}{'MB':>10}")
+    print(f"{'':9}{'processor ms per trial, in the window that ends at this trial':^48}{'MiB':>10}{'MiB':>10}")
     print(f"{'trials':>9}{''.join(f'{part:>8}' for part in (*PARTS, 'whole'))}{'resident':>10}{'storage':>10}")
     begun_s = time.perf_counter()
     with study:
@@ -182,9 +182,9 @@ def grow(url: str, *, trials: int, slots: int) -> None:
         print("growth of the cost per trial, exponent of the number of trials (0: it does not grow, 1: in proportion)")
         print("  " + ", ".join(f"{part} {exponent(grown, part):+.2f}" for part in (*PARTS, "whole")))
         first, last = grown[0], grown[-1]
-        for what in ("resident_mb", "storage_mb"):
-            per_trial = (last[what] - first[what]) / (last["trials"] - first["trials"]) * 1e3
-            print(f"  {what.removesuffix('_mb')}: {per_trial:.1f} kB per trial")
+        for what in ("resident_mib", "storage_mib"):
+            per_trial = (last[what] - first[what]) / (last["trials"] - first["trials"]) * 1024
+            print(f"  {what.removesuffix('_mib')}: {per_trial:.1f} KiB per trial")
     begun_s = time.process_time()
     again = storage.open("scale").trials()
     print(f"reading all {len(again):,} trials, as a resume does: {time.process_time() - begun_s:.2f} processor s")

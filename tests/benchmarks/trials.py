@@ -217,8 +217,8 @@ def _row(ranks: int, stage: int, both: Sequence[tuple[Timed, Timed]]) -> str:
 
 def _figures(pid: int) -> str:
     process = psutil.Process(pid)
-    megabytes = process.memory_info().rss / 1024**2
-    return f"{megabytes:.1f} MB, {process.num_fds()} descriptors, {process.num_threads()} threads"
+    mebibytes = process.memory_info().rss / 1024**2
+    return f"{mebibytes:.1f} MiB, {process.num_fds()} descriptors, {process.num_threads()} threads"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ Figures on training large models that go round, each worked out anew with autotu
 `python -m autotune.planning.claims --markdown > docs/claims.md`, and a test holds it to what the model says.
 
 What follows from counting parameters, bytes and operations is exact. Speeds, and memory beside the states, are the
-model's estimates, with the error that [estimate.md](estimate.md) tells of: no verdict here hangs on ten per cent."""
+model's estimates, with the error that [estimate.md](estimate.md) tells of: no verdict here hangs on ten per cent.
+A GB is 10^9 bytes here, as in the claims; elsewhere autotune counts GiB, as nvidia-smi does."""
 
 
 def to_text(found: Sequence[Claim]) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from autotune.cli.border import run
 from autotune.cli.exit_codes import ExitCode
-from autotune.cli.studies import command
+from autotune.storage import command
 
 
 @pytest.fixture
@@ -77,3 +77,4 @@ def test_a_password_in_the_storages_url_is_not_printed(monkeypatch):
     assert command("resume", "s", url="sqlite:///a.db") == "autotune resume s --storage sqlite:///a.db"
     monkeypatch.setenv("AUTOTUNE_STORAGE", url)
     assert command("resume", "s", url=url) == "autotune resume s"
+    assert command("resume", "s", url="sqlite:///autotune.db") == "autotune resume s --storage sqlite:///autotune.db"

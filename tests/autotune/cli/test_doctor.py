@@ -168,6 +168,12 @@ class TestProbe:
         assert "autotune launch c.yaml" in answer.out
         assert sorted(path.name for path in folder.iterdir()) == before
 
+    def test_the_launch_it_suggests_is_of_the_campaign_that_it_tried(self, cli):
+        changed = ("--set", "trials=7", "--set", "finals={candidates: 0}", "--storage", "sqlite:///other.db")
+        found = findings(cli("doctor", "c.yaml", *changed, "--format", "json"))
+        said = "autotune launch c.yaml --set trials=7 --set 'finals={candidates: 0}' --storage sqlite:///other.db"
+        assert found["probe"]["advice"] == said
+
     def test_the_campaigns_own_storage_is_checked(self, cli):
         found = findings(cli("doctor", "c.yaml", "--set", "storage=sqlite:////nowhere/at/all.db", "--format", "json"))
         assert found["storage"]["status"] == "fail"

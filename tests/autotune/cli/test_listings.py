@@ -94,6 +94,23 @@ def test_space_tells_what_is_left_out(cli):
     assert json.loads(narrowed.out)["fixed"] == {"precision": "bf16"}
 
 
+def test_a_start_outside_the_space_is_told_of(cli):
+    inside = json.loads(cli("space", "c.yaml", "--format", "json").out)
+    assert inside["start_outside"] is None
+    assert "outside" not in cli("space", "c.yaml").out
+    offload = "ds_config.zero_optimization={stage: 3, offload_param: {device: cpu}}"
+    data = json.loads(cli("space", "c.yaml", "--format", "json", "--set", offload).out)
+    assert data["start"] == {}
+    rows = {row["name"]: row["start"] for row in data["dimensions"]}
+    assert rows["zero_optimization.offload"] == "parameters"
+    remark = "outside the space (zero_optimization.offload: got 'parameters'; it must be one of ['none']): it is"
+    assert f"your configuration lies {remark}" in " ".join(cli("space", "c.yaml", "--set", offload).out.split())
+    launched = cli("launch", "c.yaml", "--study", "offloaded", "--trials", "1", "--set", offload).out
+    assert remark in " ".join(launched.split())
+    fixed = json.loads(cli("space", "c.yaml", "--format", "json", "--set", "space.fix={precision: bf16}").out)
+    assert fixed["start_outside"] == "precision: got 'fp32'; the campaign fixes it at 'bf16'"
+
+
 @pytest.mark.parametrize("width", [50, 80, 120])
 @pytest.mark.parametrize(
     "listing", [("trials", "sim"), ("studies",), ("show", "sim", "2"), ("space", "c.yaml")], ids=lambda item: item[0]
@@ -178,6 +195,8 @@ def test_a_long_table_shows_the_last_trials_and_says_where_all_are(finished, cli
     monkeypatch.setattr("autotune.cli.listings._LAST_TRIALS", 5)
     lines = cli("trials", "sim").out.splitlines()
     assert lines[-1] == "7 earlier trials left out; all of them: autotune trials sim --format csv"
+    weighted = " ".join(cli("trials", "sim", "--alpha", "0.25").out.split())
+    assert weighted.endswith("all of them: autotune trials sim --alpha 0.25 --format csv")
     numbers = [found[1] for line in lines if (found := re.match(r" *(\d+)  [A-Z]+", line))]
     assert numbers == ["7", "8", "9", "10", "11"]
     assert len(cli("trials", "sim", "--format", "csv").out.splitlines()) == 1 + 12

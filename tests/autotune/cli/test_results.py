@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+from contextlib import closing
 from dataclasses import replace
 
+import psutil
 import pytest
 import yaml
 
@@ -151,7 +155,28 @@ class TestLogs:
         assert "  two\n" in out
 
     def test_a_running_trial_has_none_yet(self, cli, failed):
+        process = psutil.Process()
+        controller = {"host": socket.gethostname(), "pid": process.pid, "created_at": process.create_time()}
+        with closing(storages.connect(URL)) as storage:
+            storage.open("sim").set_attribute("controller", controller)
         answer = cli("logs", "sim", "2")
         assert answer.code == ExitCode.STUDY
         assert "still running" in answer.err
         assert "RUNNING" in cli("trials", "sim").out
+        assert re.search(r"^running +trial 2$", cli("status", "sim").out, re.MULTILINE)
+        assert "2 running" in " ".join(cli("report", "sim", "--markdown").out.replace("|", " ").split())
+        assert "it has not ended yet" in cli("export", "sim", "--trial", "2").err
+
+    def test_what_a_killed_controller_left_open_is_not_called_running(self, cli, failed):
+        answer = cli("logs", "sim", "2")
+        assert answer.code == ExitCode.STUDY
+        assert "was interrupted" in answer.err
+        assert "autotune resume sim" in answer.err
+        assert "INTERRUPTED" in cli("trials", "sim").out
+        assert "RUNNING" not in cli("trials", "sim").out
+        assert "INTERRUPTED" in cli("show", "sim", "2").out
+        status = cli("status", "sim").out
+        assert re.search(r"^interrupted +trial 2$", status, re.MULTILINE)
+        assert "running" not in status
+        assert "2 interrupted" in " ".join(cli("report", "sim", "--markdown").out.replace("|", " ").split())
+        assert "it was interrupted" in cli("export", "sim", "--trial", "2").err

@@ -96,7 +96,7 @@ def test_too_much_memory_and_too_high_a_rate_fail():
     evaluator = SimulatedEvaluator(workload_seed=2)
     too_much = outcome(evaluator, request(micro=1024)).failure
     assert too_much.kind is FailureKind.OUT_OF_MEMORY
-    assert "GB are more than the" in too_much.reason
+    assert "GiB are more than the" in too_much.reason
     assert outcome(replace(evaluator, memory_bytes=1e15), request(micro=1024)).failure is None
     too_high = outcome(evaluator, request(rate=1.0)).failure
     assert too_high.kind is FailureKind.DIVERGED

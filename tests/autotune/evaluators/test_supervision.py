@@ -143,7 +143,7 @@ def test_a_memory_limit_comes_first():
     failure = verdict(Scripted(delivered(failure=crash())), Scripted(killed)).failure
     assert failure.kind is FailureKind.OUT_OF_MEMORY
     assert failure.reason == (
-        "rank 1 held 3.0 MiB of resident memory, above its limit of 2.0 MiB (hardware.memory_limit_bytes); "
+        "rank 1 held 3.00 MiB of resident memory, above its limit of 2.00 MiB (hardware.memory_limit_bytes); "
         "take a smaller micro-batch, a higher ZeRO stage, or raise the limit"
     )
 

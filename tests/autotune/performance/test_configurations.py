@@ -7,6 +7,15 @@ from autotune.errors import ConfigError, ResourceError
 from autotune.performance import Configurations, cluster, device, with_measured_matmul
 
 
+@pytest.mark.parametrize(
+    ("offload", "optimizer", "parameters"),
+    [("none", 0, 0), ("optimizer", 1, 0), ("parameters", 0, 1), ("optimizer_and_parameters", 1, 1)],
+)
+def test_what_is_offloaded(offload, optimizer, parameters):
+    read = Configurations.from_points([{"zero_optimization.stage": 3, "zero_optimization.offload": offload}])
+    assert (read.offload_optimizer, read.offload_parameters) == (optimizer, parameters)
+
+
 def test_a_point_of_the_default_space():
     point = {
         "zero_optimization.stage": 3,

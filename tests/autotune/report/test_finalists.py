@@ -110,7 +110,18 @@ def test_nothing_better_is_said_plainly(held):
 def test_finals_under_way_name_no_winner(held):
     summary, (first, *_) = held(1.2, 1.6, 1.1, runs=5)
     assert summary.best.number == first
-    assert any("Finals are under way: 5 runs of at most 20" in caution for caution in findings.cautions(summary))
+    running = replace(summary, is_running=True)
+    assert "Finals are under way: 5 runs of at most 20, no winner yet." in findings.cautions(running)
+
+
+def test_finals_that_nothing_runs_are_stopped_and_how_to_go_on_is_said(held):
+    summary, _ = held(1.2, 1.6, 1.1, runs=5)
+    elsewhere = replace(summary, storage_url="sqlite:///other.db", finals_are_due=True)
+    said = [caution for caution in findings.cautions(elsewhere) if "winner" in caution]
+    (only,) = said
+    assert only.startswith("The finals were stopped: 5 runs of at most 20, no winner yet. ")
+    assert only.endswith("Go on with them: autotune resume sim --storage sqlite:///other.db")
+    assert "under way" not in report.to_markdown(elsewhere)
 
 
 def test_page_and_markdown_show_them(held, tmp_path):

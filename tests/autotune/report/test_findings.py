@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune import report
+from autotune.errors import StudyError
 from autotune.objective import Objective
 from autotune.report import charts, headline, tables, tally
 from autotune.report.findings import SIMULATED, cautions, length, r_of
@@ -112,3 +114,12 @@ def test_the_estimate_of_a_pruned_trial_under_other_weights(summary):
 def test_how_long_a_trial_was_measured(summary, interval, ended_by, words):
     measurement = replace(summary.best.measurement, timed_steps=12, step_time_interval=interval, ended_by=ended_by)
     assert length(measurement) == words
+
+
+def test_commands_to_type_next_name_the_storage(summary):
+    elsewhere = replace(summary, storage_url="sqlite:///other.db", evaluator="deepspeed")
+    assert any("autotune validate sim --storage sqlite:///other.db" in caution for caution in cautions(elsewhere))
+    due = cautions(replace(elsewhere, finals_are_due=True))
+    assert any("autotune resume sim --storage sqlite:///other.db" in caution for caution in due)
+    with pytest.raises(StudyError, match=r"autotune trials sim --storage sqlite:///other\.db"):
+        report.export(replace(elsewhere, trials=()), Path("best.json"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import autotune
 from autotune.report import units
 
 
@@ -27,8 +30,38 @@ def test_seconds(value, text):
     assert units.seconds(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1,023 B"),
+        (1536, "1.50 KiB"),
+        (64 * 2**20, "64.0 MiB"),
+        (80 * 2**30, "80.0 GiB"),  # what nvidia-smi calls 81920MiB
+        (14_000_000_000, "13.0 GiB"),
+        (2**42, "4.00 TiB"),
+        (-3 * 2**30, "-3.00 GiB"),
+        (None, units.DASH),
+    ],
+)
+def test_memory_is_in_powers_of_1024(value, text):
+    assert units.memory(value) == text
+
+
+def test_no_message_counts_bytes_in_decimal_units():
+    root = Path(autotune.__file__).parent
+    claims = root / "planning" / "claims"  # it answers claims in the units that they are made in
+    messages = {
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in root.rglob("*.py")
+        if claims not in path.parents
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\} ?[kMGT]B\b", line)
+    }
+    assert messages == set()
+
+
 def test_other_figures():
-    assert units.memory(14_000_000_000) == "14.0 GB"
     assert units.times(1.624) == "1.62x"
     assert units.percent(0.342) == "34 %"
     assert units.percent(0.0412) == "4.1 %"

@@ -258,7 +258,7 @@ def test_code_that_is_too_large_is_refused_with_what_is_large_in_it(opened, tmp_
     (tmp_path / "data" / "tokens").write_bytes(os.urandom(3 * 1024**2))
     (tmp_path / "train.py").write_text("pass")
     words = (
-        r"exceeds the maximum size.*ship_code sends .*the largest in it: data \(3 MiB\), train.py \(0 MiB\).*rayignore"
+        r"exceeds the maximum size.*ship_code sends .*the largest in it: data \(3.00 MiB\), train.py \(4 B\).*rayignore"
     )
     with pytest.raises(ResourceError, match=words):
         opened(code=str(tmp_path))
