@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autotune import campaign as campaigns
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.evaluators.simulated_workload import drawn
 from autotune.hardware import Hardware
 from autotune.objective import Objective
+from autotune.performance import ModelShape
 from autotune.performance.calibration import calibrate
 from autotune.performance.memory_filter import MemoryFilter
+from autotune.searchers.memory_filtered import MemoryFiltered
 from autotune.searchers.optuna import OptunaSearcher
+from autotune.searchers.protocol import Searcher
+from autotune.searchers.refusals import Refusal
 from autotune.storage import connect
 from autotune.study import Start, Study
 from autotune.trials import Budget, FailureKind, Trial
+from tests.benchmarks.simulated_workloads import SimulatedWorkload
 
 RANKS = 8
 HARDWARE = Hardware(
@@ -106,3 +112,58 @@ def _requests(points: int) -> list:
     requests = [study.request({}, is_baseline=True), *(study.request(searcher.ask()) for _ in range(points - 1))]
     storage.close()
     return requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """One simulated campaign, with or without the memory filter in front of its searcher."""
+
+    scores: tuple[float | None, ...]
+    """R of each trial, None where it failed; the start's first."""
+    out: int
+    """Trials that ran out of memory."""
+    refused: int
+    wrong: int
+    """Of those refused, how many fit after all, as the simulator says."""
+
+
+def searched(seed: int, *, sampler: str, trials: int, with_filter: bool, knows_shape: bool = True) -> Searched:
+    """Let a searcher propose trials of a simulated workload.
+
+    Args:
+        seed: of the workload and of the searcher.
+        sampler: Optuna's.
+        trials: after the start's.
+        with_filter: whether the memory filter is in front.
+        knows_shape: whether the filter is given the shape and the attention, or has to guess them from the number of
+            parameters, as of a training script (`autotune.campaign.calibrating.subject_of`).
+    """
+    simulated = SimulatedWorkload(seed)
+    refusals: list[Refusal] = []
+    searcher: Searcher = OptunaSearcher(simulated.space, sampler=sampler, seed=seed)
+    if with_filter:
+        searcher = MemoryFiltered(
+            searcher,
+            simulated.space,
+            configured=simulated.configuration,
+            calibrated=functools.partial(_calibrated, seed, knows_shape),
+            refused=lambda every: refusals.__setitem__(slice(None), every),
+        )
+    told = [simulated.trial(0, simulated.start.point)]
+    searcher.restore({}, told)
+    for number in range(1, trials + 1):
+        told.append(simulated.trial(number, searcher.ask()))
+        searcher.tell(told[-1])
+    wrong = [each for each in refusals if not is_out(simulated.trial(0, each.point))]
+    return Searched(
+        scores=tuple(trial.score for trial in told), out=sum(map(is_out, told)), refused=len(refusals), wrong=len(wrong)
+    )
+
+
+def _calibrated(seed: int, knows_shape: bool, trials: Sequence[Trial]) -> MemoryFilter:
+    workload = drawn(seed, RANKS)
+    shape, fixed = workload.shape, {"flash_attention": workload.flash_attention}
+    if not knows_shape:
+        numbers = {"parameters": float(shape.parameters), "sequence": float(shape.sequence), "vocabulary": 32_000.0}
+        shape, fixed = ModelShape.from_numbers(**numbers), {}
+    return MemoryFilter.of(shape, calibrate(trials, shape, workload.cluster, **fixed), **fixed)

@@ -24,6 +24,8 @@ EXPECTED_WEIGHT = 2.0
 """How many observations the expected noise of a kind counts for."""
 MEMORY_NOISE = 0.05
 """Of the logarithm of memory needed, where a trial ran out of it or did not: what the formulas leave open."""
+TOLERANCE = 1e-4
+"""Of a fit, relative: 1e-8 takes twice the time and moves no logarithm by more than .03 of its spread."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
 
@@ -95,6 +97,9 @@ class _Problem:
             jac=lambda at: self._jacobian(at, noise),
             loss=self._loss(),
             x_scale=self._spread,
+            ftol=TOLERANCE,
+            xtol=TOLERANCE,
+            gtol=TOLERANCE,
             max_nfev=60,
         )
         return np.asarray(found.x)
