@@ -12,7 +12,7 @@ from autotune.errors import ResourceError, StudyError, UnreadableStudyError
 from autotune.evaluators.simulated_workload import drawn
 from autotune.hardware import Hardware
 from autotune.performance import Cluster, ModelShape, Prior
-from autotune.performance.calibration import Calibration, calibrate
+from autotune.performance.calibration import Calibration, Check, calibrate, left_out
 from autotune.performance.machines import cluster_of
 from autotune.performance.subject import Subject
 from autotune.storage import Storage, StoredStudy
@@ -46,6 +46,18 @@ def calibrate_study(stored: StoredStudy) -> Calibration:
     return found
 
 
+def check_study(stored: StoredStudy) -> list[Check]:
+    """Return how well the study's trials are foretold by calibrations to its others.
+
+    Raises:
+        StudyError: when the model's size isn't known.
+        ResourceError: when its GPU is none of the hardware table's.
+    """
+    trials = stored.trials()
+    subject = subject_of(campaign_of(stored), recorded_hardware(stored), trials)
+    return left_out(trials, subject.shape, subject.cluster, prior=prior_of(stored), **subject.fixed)
+
+
 def why_not_kept(stored: StoredStudy) -> str | None:
     """Calibrate a study that has ended and keep it; return why that can't be, None where it is kept."""
     if campaign_of(stored).evaluator == "recorded":
@@ -75,6 +87,12 @@ def prior_of(stored: StoredStudy) -> Mapping[str, Prior] | None:
     """
     data = stored.attribute(_EARLIER)
     return None if data is None else _read(data["calibration"], data["study"]).as_prior()
+
+
+def earlier_study(stored: StoredStudy) -> str | None:
+    """Return the name of the study that a study's calibration started from."""
+    data = stored.attribute(_EARLIER)
+    return None if data is None else str(data["study"])
 
 
 def earlier_calibration(campaign: Campaign, hardware: Hardware, storage: Storage) -> dict[str, Any]:
