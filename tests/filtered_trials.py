@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune import campaign as campaigns
+from autotune.campaign.calibrating import subject_of
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.evaluators.simulated_workload import drawn
 from autotune.hardware import Hardware
 from autotune.objective import Objective
 from autotune.performance import ModelShape
 from autotune.performance.calibration import calibrate
-from autotune.performance.memory_filter import MemoryFilter
+from autotune.performance.memory_filter import MemoryFilter, MemoryVerdicts
 from autotune.searchers.memory_filtered import MemoryFiltered
 from autotune.searchers.optuna import OptunaSearcher
 from autotune.searchers.protocol import Searcher
 from autotune.searchers.refusals import Refusal
-from autotune.storage import connect
+from autotune.storage import StoredStudy, connect
 from autotune.study import Start, Study
 from autotune.trials import Budget, FailureKind, Trial
 from tests.benchmarks.simulated_workloads import SimulatedWorkload
@@ -167,3 +168,18 @@ def _calibrated(seed: int, knows_shape: bool, trials: Sequence[Trial]) -> Memory
         numbers = {"parameters": float(shape.parameters), "sequence": float(shape.sequence), "vocabulary": 32_000.0}
         shape, fixed = ModelShape.from_numbers(**numbers), {}
     return MemoryFilter.of(shape, calibrate(trials, shape, workload.cluster, **fixed), **fixed)
+
+
+def hindsight(stored: StoredStudy) -> list[tuple[Trial, MemoryVerdicts]]:
+    """Return what the filter would have said of each trial of a real study but the first, before it ran.
+
+    It is calibrated to all trials before, at each: no later than a campaign would be.
+    """
+    campaign, hardware, trials = campaigns.campaign_of(stored), campaigns.recorded_hardware(stored), stored.trials()
+    judged = []
+    for place, trial in enumerate(trials[1:], 1):
+        subject = subject_of(campaign, hardware, trials[:place])
+        found = calibrate(trials[:place], subject.shape, subject.cluster, **subject.fixed)
+        point = {"activation_checkpointing": trial.activation_checkpointing, **trial.ds_config}
+        judged.append((trial, MemoryFilter.of(subject.shape, found, **subject.fixed).judge([point])))
+    return judged
