@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from autotune import campaign as campaigns
 from autotune.campaign.calibrating import subject_of
@@ -161,13 +163,14 @@ def searched(seed: int, *, sampler: str, trials: int, with_filter: bool, knows_s
     )
 
 
-def _calibrated(seed: int, knows_shape: bool, trials: Sequence[Trial]) -> MemoryFilter:
+def _calibrated(seed: int, knows_shape: bool, trials: Sequence[Trial]) -> MemoryFilter | None:
     workload = drawn(seed, RANKS)
     shape, fixed = workload.shape, {"flash_attention": workload.flash_attention}
     if not knows_shape:
         numbers = {"parameters": float(shape.parameters), "sequence": float(shape.sequence), "vocabulary": 32_000.0}
         shape, fixed = ModelShape.from_numbers(**numbers), {}
-    return MemoryFilter.of(shape, calibrate(trials, shape, workload.cluster, **fixed), **fixed)
+    judge = MemoryFilter.of(shape, calibrate(trials, shape, workload.cluster, **fixed), **fixed)
+    return None if judge.is_contradicted(trials) else judge
 
 
 def hindsight(stored: StoredStudy) -> list[tuple[Trial, MemoryVerdicts]]:
@@ -181,5 +184,9 @@ def hindsight(stored: StoredStudy) -> list[tuple[Trial, MemoryVerdicts]]:
         subject = subject_of(campaign, hardware, trials[:place])
         found = calibrate(trials[:place], subject.shape, subject.cluster, **subject.fixed)
         point = {"activation_checkpointing": trial.activation_checkpointing, **trial.ds_config}
-        judged.append((trial, MemoryFilter.of(subject.shape, found, **subject.fixed).judge([point])))
+        judge = MemoryFilter.of(subject.shape, found, **subject.fixed)
+        verdict = judge.judge([point])
+        if judge.is_contradicted(trials[:place]):
+            verdict = replace(verdict, refused=np.array([False]))
+        judged.append((trial, verdict))
     return judged

@@ -55,7 +55,8 @@ def filtered(searcher: Searcher, stored: StoredStudy, study: Study) -> Searcher:
             found = calibrate(trials, subject.shape, subject.cluster, prior=prior, **subject.fixed)
         except StudyError:  # no trial tells anything yet
             return None
-        return MemoryFilter.of(subject.shape, found, seed=0, **subject.fixed)
+        judge = MemoryFilter.of(subject.shape, found, seed=0, **subject.fixed)
+        return None if judge.is_contradicted(trials) else judge
 
     def keep(refusals: Sequence[Refusal]) -> None:
         stored.set_attribute(ATTRIBUTE, Refusals.of(refusals).to_json())
