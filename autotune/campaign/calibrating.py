@@ -191,7 +191,10 @@ def _shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
         )
     counted = [trial.measurement for trial in trials if trial.measurement and trial.measurement.total_parameters]
     if not counted:
-        raise StudyError("calibration: no trial has counted the model's parameters; run some first")
+        raise StudyError(
+            "calibration: no trial has counted the model's parameters; trials of a training script do once one is "
+            "measured, those of a workload function don't"
+        )
     last = counted[-1]
     tokens = round(last.tokens_per_second / last.samples_per_second) if last.tokens_per_second else _SEQUENCE
     return ModelShape.from_numbers(
