@@ -70,6 +70,7 @@ class TestFilteredCmaEs(SearcherContract):
         return filtered(OptunaSearcher(space, sampler="cmaes", seed=seed), space)
 
 
+@pytest.mark.slow
 class TestFilteredPpo(SearcherContract):
     def make(self, space, seed):
         return filtered(PpoSearcher(space, seed=seed, trial_budget=32), space)
