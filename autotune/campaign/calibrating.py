@@ -1,22 +1,25 @@
-"""The calibration of a study's hardware and workload: made from its trials, and kept with it."""
+"""The calibration of a study's hardware and workload: made from its trials, kept with it, handed to later studies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from autotune.campaign.sections import Campaign
 from autotune.campaign.studies import campaign_of, recorded_hardware
-from autotune.errors import StudyError
+from autotune.errors import ResourceError, StudyError, UnreadableStudyError
 from autotune.evaluators.simulated_workload import drawn
 from autotune.hardware import Hardware
-from autotune.performance import ModelShape, Prior
-from autotune.performance.calibration import Calibration, calibrate
+from autotune.performance import Cluster, ModelShape, Prior
+from autotune.performance.calibration import Calibration, Check, calibrate, left_out
 from autotune.performance.machines import cluster_of
 from autotune.performance.subject import Subject
-from autotune.storage import StoredStudy
+from autotune.storage import Storage, StoredStudy
 from autotune.trials import Trial
 
 _ATTRIBUTE = "calibration"
+_EARLIER = "earlier_calibration"
 _VOCABULARY = 32_000
 """Of a workload that doesn't tell: Llama's (Touvron et al. 2023, section 2.1)."""
 _SEQUENCE = 512
@@ -26,12 +29,11 @@ _BYTE_GPT: Mapping[str, float] = {"layers": 4, "width": 128, "heads": 4, "sequen
 _BYTES = 256
 
 
-def calibrate_study(stored: StoredStudy, *, prior: Mapping[str, Prior] | None = None) -> Calibration:
+def calibrate_study(stored: StoredStudy) -> Calibration:
     """Fit the performance model to a study's trials, and keep the calibration with the study.
 
     Args:
-        stored: with finished trials.
-        prior: `Calibration.as_prior()` of an earlier study on the same hardware.
+        stored: with finished trials; what it took over from an earlier study (`take_over`) is the prior.
 
     Raises:
         StudyError: when no trial tells anything, or the model's size isn't known.
@@ -39,15 +41,119 @@ def calibrate_study(stored: StoredStudy, *, prior: Mapping[str, Prior] | None = 
     """
     campaign, trials = campaign_of(stored), stored.trials()
     subject = subject_of(campaign, recorded_hardware(stored), trials)
-    found = calibrate(trials, subject.shape, subject.cluster, prior=prior, **subject.fixed)
+    found = calibrate(trials, subject.shape, subject.cluster, prior=prior_of(stored), **subject.fixed)
     stored.set_attribute(_ATTRIBUTE, found.to_json())
     return found
 
 
+def check_study(stored: StoredStudy) -> list[Check]:
+    """Return how well the study's trials are foretold by calibrations to its others.
+
+    Raises:
+        StudyError: when the model's size isn't known.
+        ResourceError: when its GPU is none of the hardware table's.
+    """
+    trials = stored.trials()
+    subject = subject_of(campaign_of(stored), recorded_hardware(stored), trials)
+    return left_out(trials, subject.shape, subject.cluster, prior=prior_of(stored), **subject.fixed)
+
+
+def why_not_kept(stored: StoredStudy) -> str | None:
+    """Calibrate a study that has ended and keep it; return why that can't be, None where it is kept."""
+    if campaign_of(stored).evaluator == "recorded":
+        return None
+    try:
+        calibrate_study(stored)
+    except (StudyError, ResourceError) as error:
+        return str(error)
+    return None
+
+
 def kept_calibration(stored: StoredStudy) -> Calibration | None:
-    """Return the calibration that was kept with a study; None when there is none."""
+    """Return the calibration that was kept with a study; None when there is none.
+
+    Raises:
+        UnreadableStudyError: when another version kept it in another form.
+    """
     data = stored.attribute(_ATTRIBUTE)
-    return None if data is None else Calibration.from_json(data)
+    return None if data is None else _read(data, stored.name)
+
+
+def prior_of(stored: StoredStudy) -> Mapping[str, Prior] | None:
+    """Return what a study took over from an earlier one; None: the table's priors.
+
+    Raises:
+        UnreadableStudyError: when another version kept it in another form.
+    """
+    data = stored.attribute(_EARLIER)
+    return None if data is None else _read(data["calibration"], data["study"]).as_prior()
+
+
+def earlier_study(stored: StoredStudy) -> str | None:
+    """Return the name of the study that a study's calibration started from."""
+    data = stored.attribute(_EARLIER)
+    return None if data is None else str(data["study"])
+
+
+def earlier_calibration(campaign: Campaign, hardware: Hardware, storage: Storage) -> dict[str, Any]:
+    """Return, by attribute, what a new study is to keep of the one that its campaign is `calibrate_from`.
+
+    Raises:
+        StudyError: when that study has no calibration, or was measured by other means or on other hardware.
+        ResourceError: when the campaign's GPU is none of the hardware table's.
+    """
+    if campaign.calibrate_from is None:
+        return {}
+    name = campaign.calibrate_from
+    earlier = storage.open(name)
+    found, evaluator = kept_calibration(earlier), campaign_of(earlier).evaluator
+    if found is None:
+        raise StudyError(f"calibrate_from: study {name!r} has no calibration; make one: autotune calibrate {name}")
+    there = recorded_hardware(earlier)
+    compared = {
+        "evaluator": (evaluator, campaign.evaluator),
+        "accelerator": (there.accelerator, hardware.accelerator),
+        "device": (there.device_name, hardware.device_name),
+        "device of the hardware table": (found.fitted.device_name, machines_of(campaign, hardware).device.name),
+    }
+    for what, (then, now) in compared.items():
+        if then != now:
+            raise StudyError(
+                f"calibrate_from: study {name!r} was measured with {what} {then!r}, and here it is {now!r}: its "
+                f"figures say nothing here; name a study of the same hardware, or leave calibrate_from out"
+            )
+    return {_EARLIER: {"study": name, "calibration": found.to_json()}}
+
+
+def _read(data: Mapping[str, Any], name: str) -> Calibration:
+    try:
+        found = Calibration.from_json(data)
+        found.as_prior()
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableStudyError(
+            f"study {name!r}: its calibration can't be read ({type(error).__name__}: {error}); another version of "
+            f"autotune kept it in another form: make it anew, autotune calibrate {name}"
+        ) from error
+    return found
+
+
+def machines_of(campaign: Campaign, hardware: Hardware) -> Cluster:
+    """Return the machines of a campaign, as far as they are known without a trial.
+
+    On a CPU `hardware.memory_limit_bytes` is what a rank has; with GPUs it limits the process on the host, of which
+    the model says nothing.
+
+    Raises:
+        ResourceError: when its GPU is none of the hardware table's.
+    """
+    if campaign.evaluator == "simulated":
+        return drawn(campaign.simulated.workload_seed, hardware.ranks).cluster
+    machines = cluster_of(hardware)
+    limit = campaign.hardware.memory_limit_bytes
+    if limit is None or hardware.accelerator != "cpu":
+        return machines
+    capacity = min(float(limit), float(machines.device.memory_bytes))
+    return replace(machines, device=replace(machines.device, memory_bytes=capacity))
 
 
 def subject_of(campaign: Campaign, hardware: Hardware, trials: Sequence[Trial]) -> Subject:
@@ -57,12 +163,12 @@ def subject_of(campaign: Campaign, hardware: Hardware, trials: Sequence[Trial]) 
         StudyError: when no trial has counted the model's parameters.
         ResourceError: when its GPU is none of the hardware table's.
     """
+    machines = machines_of(campaign, hardware)
     if campaign.evaluator == "simulated":
         workload = drawn(campaign.simulated.workload_seed, hardware.ranks)
-        attention = {"flash_attention": workload.flash_attention}
-        return Subject(shape=workload.shape, cluster=workload.cluster, fixed=attention)
+        return Subject(shape=workload.shape, cluster=machines, fixed={"flash_attention": workload.flash_attention})
     fixed = {"flash_attention": 1.0} if _is_byte_gpt(campaign) else {}
-    return Subject(shape=_shape_of(campaign, trials), cluster=cluster_of(hardware), fixed=fixed)
+    return Subject(shape=_shape_of(campaign, trials), cluster=machines, fixed=fixed)
 
 
 def _shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
@@ -85,7 +191,10 @@ def _shape_of(campaign: Campaign, trials: Sequence[Trial]) -> ModelShape:
         )
     counted = [trial.measurement for trial in trials if trial.measurement and trial.measurement.total_parameters]
     if not counted:
-        raise StudyError("calibration: no trial has counted the model's parameters; run some first")
+        raise StudyError(
+            "calibration: no trial has counted the model's parameters; trials of a training script do once one is "
+            "measured, those of a workload function don't"
+        )
     last = counted[-1]
     unsaid = 1 if campaign.workload.command is None else _SEQUENCE
     tokens = round(last.tokens_per_second / last.samples_per_second) if last.tokens_per_second else unsaid

@@ -221,6 +221,12 @@ class Campaign(_Section):
     warm_start: Literal["none", "portfolio"] = "none"
     """What is tried before the searcher's own proposals, whichever it is: 'portfolio', a few points that are good
     across workloads (`autotune.searchers.portfolio`)."""
+    memory_filter: bool = True
+    """Refuse, without a trial, what can't fit in a device's memory by the performance model, calibrated to the study's
+    own trials (`autotune.searchers.memory_filtered`)."""
+    calibrate_from: str | None = Field(default=None, pattern=NAME_PATTERN)
+    """An earlier study of the same storage and hardware: what the performance model learnt of the machine there is
+    where its calibration starts here."""
     pruner: Literal["none", "percentile"] = "percentile"
     """What ends trials that are clearly dominated before their time (`autotune.searchers.pruning`)."""
     trials: int = Field(default=32, ge=1)

@@ -46,6 +46,7 @@ from autotune.report.summary import StudySummary
 from autotune.runners import InlineRunner, LocalRunner, TrialRunner, labels
 from autotune.runners.attempt import ignore_stage, prune_none
 from autotune.runners.protocol import Judge, StageListener
+from autotune.searchers import refusals
 from autotune.searchers.pruning import TrialPruner
 from autotune.storage import Storage, StoredStudy
 from autotune.study import StopRequest, Study, StudyListener, controller_is_alive
@@ -60,7 +61,7 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
 
     Raises:
         AutotuneError: when the campaign can't be used; nothing is made then.
-        StudyError: when a study of that name exists.
+        StudyError: when a study of that name exists, or the one that it is `calibrate_from` is of no use to it.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise CampaignError(
@@ -75,6 +76,10 @@ def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
     # Without the storage's URL: it may hold a password, and whoever reads this has found the storage.
     kept = campaign.model_dump(mode="json", exclude={"storage"})
     attributes = {"campaign": kept, "hardware": asdict(hardware)}
+    if campaign.calibrate_from is not None:
+        from autotune.campaign.calibrating import earlier_calibration  # it loads scipy
+
+        attributes |= earlier_calibration(campaign, hardware, storage)
     return storage.create(name, attributes)
 
 
@@ -188,6 +193,9 @@ def summary(stored: StoredStudy) -> StudySummary:
         cold_checks = checks(stored)
     with _read(stored, "record of the finals"):
         records = [Record.from_json(data) for data in stored.attribute("finals") or ()]
+    with _read(stored, "refused configurations"):
+        refused = stored.attribute(refusals.ATTRIBUTE)
+        refused = refusals.Refusals.from_json(refused) if refused else None
     state = StudySummary(
         name=stored.name,
         searcher=stored.attribute("searcher") or campaign.searcher,
@@ -205,6 +213,7 @@ def summary(stored: StoredStudy) -> StudySummary:
         rules=rules_of(campaign, hardware),
         readings=drift,
         cold_checks=cold_checks,
+        refusals=refused,
     )
     return _with_finals(state, records)
 

@@ -121,6 +121,9 @@ budget:
 # What ends trials early that are clearly worse than the best: percentile, or none.
 pruner: percentile
 
+# memory_filter: off             # run what can't fit in memory by the calibrated performance model, too
+# calibrate_from: STUDY          # an earlier study on the same hardware, for that model to start from
+
 # R = alpha * throughput / yours + beta * convergence / yours: R = 1 is as good as what you have.
 objective: {alpha: 0.5, beta: 0.5}
 

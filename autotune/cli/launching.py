@@ -34,6 +34,7 @@ def launch(
     searcher: str | None,
     trials: int | None,
     name: str | None,
+    calibrate_from: str | None = None,
     overrides: Sequence[str],
     ray_address: str | None,
     url: str | None,
@@ -42,13 +43,15 @@ def launch(
     """Make a study from a campaign file and run it; return the exit code."""
     loaded = campaigns.load(path, overrides, command=training)
     campaign = configured(loaded, searcher=searcher, trials=trials, url=url, ray_address=ray_address)
+    if calibrate_from is not None:
+        campaign = campaign.model_copy(update={"calibrate_from": calibrate_from})
     with opened(campaign.storage, must_exist=False) as storage:
         stored = create(campaign, storage, name=name or campaign.name)
         console = make_console()
         if not quiet:
             print_plan(console, campaigns.summary(stored), campaign)
         go_on = command("resume", stored.name, url=campaign.storage)
-        return conclude(console, run(stored, console=console, quiet=quiet, go_on=go_on), url=campaign.storage)
+        return conclude(console, _run(stored, console=console, quiet=quiet, go_on=go_on), url=campaign.storage)
 
 
 def resume(name: str, *, trials: int | None, ray_address: str | None, url: str | None, quiet: bool) -> int:
@@ -73,7 +76,18 @@ def resume(name: str, *, trials: int | None, ray_address: str | None, url: str |
             done = f"{summary.executed_count} of {units.count(summary.trial_budget, 'trial')} done"
             write(console, f"{name}: {done}, {missing} to run, searcher {summary.searcher}")
         go_on = command("resume", name, url=url)
-        return conclude(console, run(stored, console=console, quiet=quiet, go_on=go_on), url=url)
+        return conclude(console, _run(stored, console=console, quiet=quiet, go_on=go_on), url=url)
+
+
+def _run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str) -> Ended:
+    """Run a study; where it came to its end, keep what the performance model learns of it."""
+    from autotune.campaign.calibrating import why_not_kept
+
+    ended = run(stored, console=console, quiet=quiet, go_on=go_on)
+    why = None if ended.was_stopped else why_not_kept(stored)
+    if why is not None and not quiet:
+        write(console, Text(f"The performance model learns nothing of this study: {why}", style="muted"))
+    return ended
 
 
 def configured(
@@ -127,6 +141,8 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
         campaign: that it was made from.
         title: says which studies, where there are several; each has a searcher and seed of its own.
     """
+    from autotune.campaign.filtering import why_without_filter  # it loads scipy
+
     hardware, space = summary.hardware, summary.space
     ranks = units.count(hardware.ranks, "rank")
     memory = units.memory(hardware.device_memory_bytes)
@@ -149,6 +165,9 @@ def print_plan(console: Console, summary: StudySummary, campaign: Campaign, *, t
     remark = campaigns.start_of(campaign, hardware, space).remark
     if remark is not None:
         pairs.append(("your start", remark))
+    without = why_without_filter(campaign, hardware) if campaign.memory_filter else None
+    if without is not None and summary.evaluator != "recorded":
+        pairs.append(("memory filter", f"off: {without}"))
     if summary.evaluator == "deepspeed":
         pairs.append(("logs", str(campaigns.run_directory(campaign, summary.name))))
     print_pairs(console, pairs)

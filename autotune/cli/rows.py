@@ -77,6 +77,7 @@ def study_record(summary: StudySummary) -> dict[str, Any]:
         "trial_budget": summary.trial_budget,
         "failed_trials": len(summary.failed),
         "pruned_trials": len(summary.pruned),
+        "refused_configurations": summary.refusals.count if summary.refusals else 0,
         "best_trial": best.number if best else None,
         "best_score": best.score if best else None,
         "best_throughput_ratio": best.throughput_ratio if best else None,

@@ -40,6 +40,8 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
         AutotuneError: when it can't begin, or the searcher breaks its protocol.
         Interrupted: at Ctrl-C during preparation, or at the third one; it says how to go on.
     """
+    from autotune.campaign.filtering import filtered  # it loads scipy
+
     campaign, summary = campaigns.campaign_of(stored), campaigns.summary(stored)
     stop = StopRequest()
     progress = Progress(summary, stop=stop, title=title)
@@ -55,6 +57,7 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
         hardware=summary.hardware,
         warm_start=campaign.warm_start,
     )
+    searcher = filtered(searcher, stored, study)
     try:
         with StopSignals(stop) as signals, display, study:
             signals.trials_run()

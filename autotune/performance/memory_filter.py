@@ -10,11 +10,12 @@ import numpy as np
 
 from autotune import dotted, sizes
 from autotune.performance.arrays import Array, Numbers
-from autotune.performance.calibration import Calibration, Parameters, calibration_priors
+from autotune.performance.calibration import Calibration, Parameters, calibration_priors, configurations_of
 from autotune.performance.configurations import Configurations
 from autotune.performance.devices import Cluster
 from autotune.performance.model import estimate
 from autotune.performance.shape import ModelShape
+from autotune.trials import Trial
 
 MEMBERS = 256
 OPTIMISTIC = 0.025
@@ -94,10 +95,17 @@ class MemoryFilter:
             fixed=fixed,
         )
 
+    def is_contradicted(self, trials: Sequence[Trial]) -> bool:
+        """Whether a measured trial is among those it would have refused: the formulas don't suit the workload then."""
+        ran = [trial for trial in trials if trial.measurement is not None]
+        return bool(ran) and bool(self._judged(configurations_of(ran, **self.fixed)).refused.any())
+
     def judge(self, points: Sequence[Mapping[str, Any]]) -> MemoryVerdicts:
         """Return what is to be said of points of the search space, or of DeepSpeed's configurations."""
         flat = [dotted.leaves(point) for point in points]
-        configurations = Configurations.from_points(flat, **self.fixed)
+        return self._judged(Configurations.from_points(flat, **self.fixed))
+
+    def _judged(self, configurations: Configurations) -> MemoryVerdicts:
         found = estimate(self.shape, self.members.on(self.cluster), configurations, self.members.coefficients).memory
         needed = self.members.needed_bytes(found, self.cluster) * np.exp(self.needed_noise)
         capacity = np.broadcast_to(found.capacity_bytes, needed.shape)[0]

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from autotune.report import agreement, finalists, steadiness, units
 from autotune.report.summary import StudySummary
+from autotune.searchers.refusals import Refusals
 from autotune.storage import command
 from autotune.trials import EndedBy, FailureKind, Measurement, Trial, TrialState
 
@@ -111,6 +112,17 @@ def tally(summary: StudySummary) -> str:
     return f"{text}; {kinds.total()} failed ({why})."
 
 
+def _refused(refusals: Refusals) -> str:
+    needs = units.memory(refusals.least_bytes)
+    if refusals.count > 1:
+        needs = f"{needs} to {units.memory(refusals.most_bytes)}"
+    return (
+        f"The memory filter refused {units.count(refusals.count, 'configuration')} without a trial: by the calibrated "
+        f"model {'it needs' if refusals.count == 1 else 'they need'} {needs} or more of a device, and there are "
+        f"{units.memory(refusals.capacity_bytes)} (memory_filter: off runs what it refuses)."
+    )
+
+
 def r_of(trial: Trial) -> str:
     """Return a trial's R: '1.414', of a pruned trial the estimate '~0.614'."""
     return f"{'~' if trial.state is TrialState.PRUNED else ''}{units.score(trial.score)}"
@@ -149,6 +161,8 @@ def cautions(summary: StudySummary, validation: ValidationLike | None = None) ->
             "The reference did not learn in the time of a trial (its loss did not fall), so convergence "
             "counts 0 for every trial. A longer budget, or a better starting learning rate, makes R whole."
         )
+    if summary.refusals is not None:
+        cautions.append(_refused(summary.refusals))
     drift = steadiness.caution(summary)
     if drift is not None:
         cautions.append(drift)

@@ -12,6 +12,7 @@ from autotune.drift import Reading
 from autotune.finals import Finals, Record, Rules, judge, leaders
 from autotune.hardware import Hardware
 from autotune.objective import Objective
+from autotune.searchers.refusals import Refusals
 from autotune.space import SearchSpace
 from autotune.trials import Trial, TrialState
 
@@ -54,6 +55,8 @@ class StudySummary:
     """The user's configuration, run again now and then during the search."""
     cold_checks: Sequence[ColdCheck] = ()
     """Trials that ran warm, run again cold."""
+    refusals: Refusals | None = None
+    """What the memory filter refused without a trial; None where it refused nothing."""
 
     @cached_property
     def finished(self) -> list[Trial]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from autotune.hardware import Hardware
 from autotune.objective import Objective, Reference
 from autotune.space import SearchSpace
 from autotune.study import Start
-from autotune.trials import Budget, Outcome, Point, TrialRequest
+from autotune.trials import Budget, Outcome, Point, Trial, TrialRequest
 from autotune_spaces import SpaceChanges, build
 
 START = {
@@ -76,16 +77,39 @@ class SimulatedWorkload:
 
     def measured(self, point: Point) -> Outcome:
         """Return what a trial of the point comes to."""
+        request = self._request(point)
+        return self._evaluator.evaluate(request, hosts=(), progress=lambda stage: None, cancelled=lambda: False)
+
+    def configuration(self, point: Point) -> dict[str, Any]:
+        """Return the point's whole configuration, as the performance model reads it."""
+        request = self._request(point)
+        return {config_file.ACTIVATION_CHECKPOINTING: request.activation_checkpointing, **request.ds_config}
+
+    def trial(self, number: int, point: Point) -> Trial:
+        """Return a finished trial of the point; number 0 is the baseline's."""
+        outcome, request = self.measured(point), self._request(point)
+        measurement = outcome.measurement
+        return Trial(
+            number=number,
+            state=outcome.state,
+            is_baseline=number == 0,
+            point=point,
+            ds_config=request.ds_config,
+            activation_checkpointing=request.activation_checkpointing,
+            config_hash=request.config_hash,
+            outcome=outcome,
+            score=Objective().score(measurement, self._reference).value if measurement else None,
+        )
+
+    def _request(self, point: Point) -> TrialRequest:
         settings = dict(self.space.settings(point))
-        world_size = HARDWARE.ranks
-        request = TrialRequest(
+        return TrialRequest(
             number=1,
             point=point,
-            ds_config=config_file.build(self.start.ds_config, settings, world_size=world_size),
+            ds_config=config_file.build(self.start.ds_config, settings, world_size=HARDWARE.ranks),
             activation_checkpointing=bool(settings.get(config_file.ACTIVATION_CHECKPOINTING, False)),
             budget=Budget(seconds=10.0),
         )
-        return self._evaluator.evaluate(request, hosts=(), progress=lambda stage: None, cancelled=lambda: False)
 
     def score(self, point: Point) -> float | None:
         """Return R; None where the trial fails."""

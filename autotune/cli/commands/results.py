@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.options import Alpha, Beta, Quiet, Storage, StudyName
+from autotune.cli.options import Alpha, Beta, Format, Output, Quiet, Storage, StudyName
 from autotune.consumer import Consumer
 
 _VALIDATION_REPEATS = 5
@@ -92,4 +92,15 @@ def validate(
     return run_validation(study, repeats=repeats, url=storage, quiet=quiet)
 
 
-COMMANDS = (export, validate, report)
+def calibrate(study: StudyName, output: Output = Format.TABLE, storage: Storage = None) -> int:
+    """Fit the performance model to a study's trials, and say how well it foretells them.
+
+    The calibration is kept with the study, for others on the same hardware (autotune launch --calibrate-from). --format
+    csv has one row for each trial, json all coefficients too.
+    """
+    from autotune.cli.calibrating import print_calibration
+
+    return print_calibration(study, url=storage, form=output)
+
+
+COMMANDS = (export, validate, report, calibrate)

@@ -34,6 +34,15 @@ def launch(
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="Name of the study; the campaign's by default.")
     ] = None,
+    calibrate_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STUDY",
+            help="An earlier study of this storage on the same hardware: the performance model starts from its "
+            "calibration; the campaign's by default.",
+            show_default=False,
+        ),
+    ] = None,
     overrides: Overrides = None,
     ray_address: RayAddress = None,
     storage: Storage = None,
@@ -52,6 +61,7 @@ def launch(
         searcher=searcher,
         trials=trials,
         name=study,
+        calibrate_from=calibrate_from,
         overrides=overrides or (),
         ray_address=ray_address,
         url=storage,

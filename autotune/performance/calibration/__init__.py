@@ -5,6 +5,7 @@
 `found.as_prior()` starts the calibration of another workload on the same hardware.
 """
 
+from autotune.performance.calibration.checking import Check, Foretold, left_out
 from autotune.performance.calibration.fitting import calibrate
 from autotune.performance.calibration.observations import Observations, Predictions, configurations_of, predict
 from autotune.performance.calibration.parameters import WORKLOAD, Parameters, calibration_priors
@@ -13,12 +14,15 @@ from autotune.performance.calibration.value import Calibration, Fitted
 __all__ = [
     "WORKLOAD",
     "Calibration",
+    "Check",
     "Fitted",
+    "Foretold",
     "Observations",
     "Parameters",
     "Predictions",
     "calibrate",
     "calibration_priors",
     "configurations_of",
+    "left_out",
     "predict",
 ]

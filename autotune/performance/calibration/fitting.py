@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ EXPECTED_WEIGHT = 2.0
 """How many observations the expected noise of a kind counts for."""
 MEMORY_NOISE = 0.05
 """Of the logarithm of memory needed, where a trial ran out of it or did not: what the formulas leave open."""
+TOLERANCE = 1e-4
+"""Of a fit, relative: 1e-8 takes twice the time and moves no logarithm by more than .03 of its spread."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
 
@@ -43,7 +46,8 @@ def calibrate(
     Gauss-Newton on t-distributed residuals.
 
     Args:
-        trials: finished; those that failed for another reason are passed over.
+        trials: finished; those that failed for another reason are passed over, and with GPUs so are those that were
+            killed for the host's memory: they say nothing of the device's.
         shape: of the model.
         cluster: what the trials ran on, as known beforehand (`machines.cluster_of`).
         prior: by default the table's (`calibration_priors`); `Calibration.as_prior()` of an earlier study.
@@ -52,12 +56,13 @@ def calibrate(
     Raises:
         StudyError: when no trial tells anything.
     """
-    observations = Observations.of(trials, **fixed)
+    is_cpu = bool(np.all(np.asarray(cluster.device.is_cpu) > 0))
+    observations = Observations.of([trial for trial in trials if is_cpu or not _was_killed(trial)], **fixed)
     if not len(observations):
         raise StudyError(
             f"calibration: got {len(trials)} trials, none of them measured, out of memory or diverged; run some first"
         )
-    known = prior or calibration_priors(is_cpu=bool(np.all(np.asarray(cluster.device.is_cpu) > 0)))
+    known = prior or calibration_priors(is_cpu=is_cpu)
     names = tuple(known)
     problem = _Problem(shape, cluster, observations, known)
     noise = dict(LEVELS)
@@ -95,6 +100,9 @@ class _Problem:
             jac=lambda at: self._jacobian(at, noise),
             loss=self._loss(),
             x_scale=self._spread,
+            ftol=TOLERANCE,
+            xtol=TOLERANCE,
+            gtol=TOLERANCE,
             max_nfev=60,
         )
         return np.asarray(found.x)
@@ -170,6 +178,11 @@ def _one_sided(log_yes: Array, log_no: Array, happened: Array, members: int) -> 
     likelihood = np.where(happened > 0, log_yes, log_no)
     likelihood = np.where(np.isnan(happened), 0.0, likelihood)
     return np.broadcast_to(np.sqrt(np.maximum(-2.0 * likelihood, 1e-12)), (members, len(happened)))
+
+
+def _was_killed(trial: Trial) -> bool:
+    """Whether a rank's process was ended by SIGKILL: by the kernel's out-of-memory killer, or at a memory limit."""
+    return trial.failure is not None and trial.failure.exit_code == -signal.SIGKILL
 
 
 def _fitted(trials: Sequence[Trial], observations: Observations, cluster: Cluster) -> Fitted:

@@ -22,6 +22,7 @@ HEAVY = {"torch", "ray", "optuna", "deepspeed", "pydantic", "numpy", "sqlalchemy
 HELP_S = 0.5
 COMMANDS = ["init", "launch", "resume", "stop", "studies", "status", "trials", "show", "logs"]
 COMMANDS += ["export", "validate", "report", "compare", "lint", "space", "doctor", "estimate", "plan"]
+COMMANDS += ["calibrate"]
 PROGRAM = """
 import json, sys
 sys.argv = ["autotune", *{arguments}]

@@ -9,6 +9,7 @@ from autotune import campaign as campaigns
 from autotune import storage as storages
 from autotune.campaign.calibrating import calibrate_study, kept_calibration, subject_of
 from autotune.errors import ResourceError, StudyError
+from autotune.evaluators import simulated_workload
 from autotune.hardware import Hardware
 from autotune.performance import ModelShape, cluster, priors
 from autotune.performance.calibration import (
@@ -18,6 +19,7 @@ from autotune.performance.calibration import (
     Parameters,
     calibrate,
     calibration_priors,
+    left_out,
     predict,
 )
 from autotune.performance.learning_curve import loss_drop
@@ -25,7 +27,7 @@ from autotune.performance.machines import cluster_of, table_name
 from autotune.searchers.optuna import OptunaSearcher
 from autotune.testing.searchers import finished_trial
 from autotune.trials import Failure, FailureKind, Measurement, Outcome, Trial
-from tests import calibrated_trials
+from tests import calibrated_trials, filtered_trials
 
 SHAPE = ModelShape.from_numbers(layers=12, hidden=1024, sequence=512, vocabulary=32000)
 CLUSTER = cluster("A100-SXM-40GB", devices=4)
@@ -335,3 +337,42 @@ def test_the_shape_of_a_workload_that_is_not_built_in(workload, tokens_per_secon
     trials = [replace(trial, outcome=replace(trial.outcome, measurement=measurement))]
     shape = subject_of(campaign, calibrated_trials.HARDWARE, trials).shape
     assert (shape.sequence, shape.parameters, shape.trainable) == (sequence, 4_260_000, 1_000)
+
+
+def test_a_rank_that_was_killed_says_nothing_of_a_gpu_s_memory():
+    """As killed by the kernel for the host's memory, at a point that fits: on a GPU it counts for nothing."""
+    fits = [trial(number, measurement=measured(0.5), micro=micro) for number, micro in enumerate((1, 2, 4, 8))]
+    ran_out = trial(4, failure=FailureKind.OUT_OF_MEMORY, micro=1)
+    killed = replace(ran_out, outcome=Outcome(failure=replace(ran_out.failure, exit_code=-9)))
+    assert calibrate([*fits, killed], SHAPE, CLUSTER).mean == calibrate(fits, SHAPE, CLUSTER).mean
+    assert calibrate([*fits, ran_out], SHAPE, CLUSTER).fitted.observations["out_of_memory"] == 1
+    on_cpu = cluster_of(calibrated_trials.HARDWARE)
+    assert calibrate([*fits, killed], SHAPE, on_cpu).fitted.observations["out_of_memory"] == 1
+
+
+def test_trials_left_out_are_foretold_better_than_by_the_priors():
+    trials = [each for each in filtered_trials.ran(0, 25) if each.measurement]
+    workload = simulated_workload.drawn(0, filtered_trials.RANKS)
+    fixed = {"flash_attention": workload.flash_attention}
+    checks = left_out(trials, workload.shape, workload.cluster, **fixed)
+    assert [check.trial for check in checks] == [each.number for each in trials]
+    assert [check.step_time_s.measured for check in checks] == [each.measurement.step_time_s for each in trials]
+    for figures in ([c.step_time_s for c in checks], [c.peak_memory_bytes for c in checks]):
+        before, after = (np.median([getattr(f, name) for f in figures]) for name in ("error_before", "error_after"))
+        assert after < 0.75 * before
+    without = trials[9:10]
+    alone = left_out(without, workload.shape, workload.cluster, **fixed)
+    assert np.isnan(alone[0].step_time_s.after)
+    assert alone[0].step_time_s.before == pytest.approx(checks[9].step_time_s.before)
+
+
+def test_a_trial_s_foretelling_is_that_of_a_fit_to_the_others():
+    """Up to eight trials are left out one by one."""
+    trials = [each for each in filtered_trials.ran(3, 9) if each.measurement][:6]
+    workload = simulated_workload.drawn(3, filtered_trials.RANKS)
+    fixed = {"flash_attention": workload.flash_attention}
+    check = left_out(trials, workload.shape, workload.cluster, **fixed)[2]
+    found = calibrate([*trials[:2], *trials[3:]], workload.shape, workload.cluster, **fixed)
+    foretold = predict(workload.shape, workload.cluster, Observations.of(trials[2:3], **fixed), found.parameters())
+    assert check.step_time_s.after == pytest.approx(np.exp(foretold.measured["step_time"][0]))
+    assert check.peak_memory_bytes.after == pytest.approx(np.exp(foretold.measured["memory"][0]))

@@ -30,6 +30,9 @@ def test_the_recorded_trials_all_pass():
     assert not judge.judge(points).refused.any()
     small = replace(machine, device=replace(machine.device, memory_bytes=1e8))
     assert replace(judge, cluster=small).judge(points).refused.all()
+    assert not judge.is_contradicted(trials)
+    assert replace(judge, cluster=small).is_contradicted(trials)
+    assert not replace(judge, cluster=small).is_contradicted([])
 
 
 def test_those_left_are_in_the_order_of_their_risk():

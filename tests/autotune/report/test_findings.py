@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from autotune.objective import Objective
 from autotune.report import charts, headline, tables, tally
 from autotune.report.findings import SIMULATED, cautions, length, r_of
 from autotune.report.rescoring import rescored
+from autotune.searchers.refusals import Refusal, Refusals
 from autotune.trials import EndedBy, Outcome, TrialState
 
 
@@ -56,6 +58,19 @@ def test_a_failed_start(summary, altered, as_failed):
     without = altered(lambda t: as_failed(t) if t.is_baseline else t)
     assert "Your own configuration failed (out of memory)" in headline(without)
     assert any("R is relative to trial 1" in caution for caution in cautions(without))
+
+
+def test_what_was_refused_is_said(summary):
+    two = [Refusal(point={}, needed_bytes=needed, capacity_bytes=80e9) for needed in (95e9, 210e9)]
+    many, one = (replace(summary, refusals=Refusals.of(each)) for each in (two, two[:1]))
+    assert cautions(many)[1].startswith(
+        "The memory filter refused 2 configurations without a trial: by the calibrated model they need 95.0 GB to "
+        "210 GB or more of a device, and there are 80.0 GB"
+    )
+    assert (
+        "refused 1 configuration without a trial: by the calibrated model it needs 95.0 GB or more" in cautions(one)[1]
+    )
+    assert Refusals.from_json(json.loads(json.dumps(Refusals.of(two).to_json()))) == Refusals.of(two)
 
 
 def test_cautions(summary, altered):
