@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from autotune import sizes
 from autotune.trials import Point
 
 ATTRIBUTE = "refusals"
@@ -25,8 +26,8 @@ class Refusal:
     @property
     def reason(self) -> str:
         """Return why, in a sentence."""
-        needed, there = self.needed_bytes / 1e9, self.capacity_bytes / 1e9
-        return f"it needs {needed:.2f} GB or more of a device by the calibrated model, and there are {there:.2f} GB"
+        needed, there = sizes.text(self.needed_bytes), sizes.text(self.capacity_bytes)
+        return f"it needs {needed} or more of a device by the calibrated model, and there are {there}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

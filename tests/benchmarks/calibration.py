@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests import calibrated_trials, recorded_trials
+from tests import calibrated_trials
 from tests.calibrated_trials import Errors
 
 SPLITS = 20
-COUNTS = (8, 16, 32)
-COLUMNS = ("trials of", "fitted to", "kind", "median error", "mean error", "Spearman", "in 90 %")
+COUNTS = (8, 16, 32, 64)
 COLUMNS = ("trials of", "fitted to", "kind", "median error", "mean error", "Spearman", "in 90 %")
 
 
 def main() -> None:
     """Print one row for each recording and number of trials fitted to."""
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    recordings = {name: list(recorded_trials.recorded(name).trials) for name in recorded_trials.RECORDINGS}
+    recordings = {name: calibrated_trials.quiet(name) for name in ("byte_gpt", "module_mlp")}
+    recordings["busy machine"] = (calibrated_trials.BYTE_GPT, calibrated_trials.everything())
     slowest_s = 0.0
-    for name, trials in {**recordings, "all": calibrated_trials.everything()}.items():
-        _print_rows(name, "none (priors)", calibrated_trials.before(trials))
+    for name, (subject, trials) in recordings.items():
+        name = f"{name} ({len(trials)})"  # noqa: PLW2901
+        _print_rows(name, "none (priors)", calibrated_trials.before(trials, subject))
         for count in COUNTS:
             if count > 0.75 * len(trials):
                 continue
             nulls = [calibrated_trials.null(trials, count, seed) for seed in range(SPLITS)]
             _print_rows(name, f"{count} (samples/s)", {"step_time": calibrated_trials.mean(nulls)})
-            runs = [calibrated_trials.held_out(trials, count, seed) for seed in range(SPLITS)]
+            runs = [calibrated_trials.held_out(trials, count, seed, subject) for seed in range(SPLITS)]
             slowest_s = max(slowest_s, *(took_s for _, took_s in runs))
             _print_rows(name, str(count), _means([errors for errors, _ in runs]))
     print(f"slowest fit: {slowest_s:.2f} s")

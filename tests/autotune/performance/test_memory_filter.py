@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from autotune.performance.calibration import calibrate
-from autotune.performance.machines import cluster_of
 from autotune.performance.memory_filter import MemoryFilter
 from tests import calibrated_trials, filtered_trials
 
@@ -23,9 +22,10 @@ def test_what_fits_is_never_refused(calibrated_to):
 def test_the_recorded_trials_all_pass():
     """None of them came near the memory; on a machine a quarter as large as they need, all are refused."""
     trials = calibrated_trials.everything()
-    machine = cluster_of(calibrated_trials.HARDWARE)
-    found = calibrate(trials[:16], calibrated_trials.SHAPE, machine, **calibrated_trials.FIXED)
-    judge = MemoryFilter.of(calibrated_trials.SHAPE, found, **calibrated_trials.FIXED)
+    subject = calibrated_trials.BYTE_GPT
+    machine = subject.cluster
+    found = calibrate(trials[:16], subject.shape, machine, **subject.fixed)
+    judge = MemoryFilter.of(subject.shape, found, **subject.fixed)
     points = [trial.point for trial in trials]
     assert not judge.judge(points).refused.any()
     small = replace(machine, device=replace(machine.device, memory_bytes=1e8))
