@@ -64,11 +64,11 @@ def test_what_was_refused_is_said(summary):
     two = [Refusal(point={}, needed_bytes=needed, capacity_bytes=80e9) for needed in (95e9, 210e9)]
     many, one = (replace(summary, refusals=Refusals.of(each)) for each in (two, two[:1]))
     assert cautions(many)[1].startswith(
-        "The memory filter refused 2 configurations without a trial: by the calibrated model they need 95.0 GB to "
-        "210 GB or more of a device, and there are 80.0 GB"
+        "The memory filter refused 2 configurations without a trial: by the calibrated model they need 88.5 GiB to "
+        "195.6 GiB or more of a device, and there are 74.5 GiB"
     )
     assert (
-        "refused 1 configuration without a trial: by the calibrated model it needs 95.0 GB or more" in cautions(one)[1]
+        "refused 1 configuration without a trial: by the calibrated model it needs 88.5 GiB or more" in cautions(one)[1]
     )
     assert Refusals.from_json(json.loads(json.dumps(Refusals.of(two).to_json()))) == Refusals.of(two)
 
