@@ -43,6 +43,8 @@ FAMILIES: Mapping[str, re.Pattern[str]] = {
 """Groups of sources by who published them: the first that a source's name fits."""
 AIM, AIM_UNSEEN = 0.10, 0.15
 CLOSE, FAR = 1.1, 2.0
+NEAR = 0.15
+"""Of a card: where `autotune estimate` says that a run fits tightly."""
 
 
 # ---------------------------------------------------------------------------------------------------------- tables
@@ -56,6 +58,7 @@ def shipped_table(published: Published, found: Sequence[Score]) -> list[str]:
     close, far = within(published, shipped_times(published))
     sources = len({scores.source_of(score.group) for score in found if not score.relative})
     both = f"{told.fitted_right} of {told.fitted} that ran, {told.failed_right} of {told.failed} that ran out"
+    margin, ran_out = margins(published)
     nothing = told.fitted / (told.fitted + told.failed)
     kinds = memory_by_kind(published, coefficients)
     by_class = f"{told.fitted_right / told.fitted:.0%} / {told.failed_right / told.failed:.0%}"
@@ -70,8 +73,16 @@ def shipped_table(published: Published, found: Sequence[Score]) -> list[str]:
         ("out-of-memory verdicts that are right", "90 %", f"{told.right:.1%} of {told.fitted + told.failed} ({both})"),
         ("the same, of those that ran / that ran out", "", by_class),
         ('what "everything fits" would reach', "", f"{nothing:.1%} (100% / 0%)"),
+        ("said to fit with more than 15 % of the card left, but ran out", "", share(margin > NEAR, ran_out)),
+        ("within 15 % of the card, and wrong", "", share(np.abs(margin) <= NEAR, ran_out == (margin >= 0))),
+        ("said to need more than 15 % above the card, but ran", "", share(margin < -NEAR, ~ran_out)),
     ]
     return markdown(("as it ships", "aim", "reached"), rows)
+
+
+def share(judged: Array, wrong: Array) -> str:
+    """Return how many of those judged are wrong."""
+    return f"{(judged & wrong).sum()} of {judged.sum()}"
 
 
 def unseen_table(found: Findings) -> list[str]:
@@ -119,9 +130,11 @@ def memory_table(published: Published) -> list[str]:
 
 
 def left_table(published: Published) -> list[str]:
-    """Return how many runs are used and how many stay out, by reason."""
+    """Return how many runs stay out, by reason."""
     counted = Counter(re.sub(r"^the metric \S+", "a metric that", one.reason) for one in published.left)
-    return markdown(("runs", "stay out because"), [(f"{count}", reason) for reason, count in counted.most_common(8)])
+    rows = [(f"{count}", reason) for reason, count in counted.most_common(8)]
+    rest = len(published.left) - sum(count for _, count in counted.most_common(8))
+    return markdown(("runs", "stay out because"), [*rows, (f"{rest}", "other reasons")])
 
 
 def markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -170,18 +183,27 @@ def absolute(published: Published) -> Array:
     return known
 
 
+def margins(published: Published) -> tuple[Array, Array]:
+    """Return each judged run's predicted margin as a share of what it has, and whether it ran out; shape (runs,)."""
+    asked = report.table(published.verdicts)
+    needs = scores.predicted(asked, Coefficients.prior()).memory
+    on_host = needs.host_margin_bytes / asked.cluster.host_memory_bytes
+    ran_out = np.array([bool(row.out_of_memory) for row in published.verdicts])
+    return np.minimum(needs.margin_bytes / needs.capacity_bytes, on_host), ran_out
+
+
 # -------------------------------------------------------------------------------------------------------- pictures
 
 
 STYLE = """\
 text{font:12px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#1f2328}
 .small{font-size:11px}.muted{fill:#59636e}.end{text-anchor:end}.middle{text-anchor:middle}
-.card{fill:#fff}.grid{stroke:#e4e8ec}.axis{stroke:#8c959f}.wide{fill:#eef3f8}.narrow{fill:#d5e3f2}.bad{fill:#fff0ee}
-path,line{fill:none;stroke-width:1}.line{stroke-width:2}.aim{stroke:#59636e;stroke-dasharray:4 3}
-.dot{stroke-linecap:round;stroke-width:3.4;stroke-opacity:.75}.big{stroke-width:8;stroke-opacity:1}
+.card{fill:#fff}.grid{stroke:#e4e8ec}.axis{stroke:#8c959f}.wide{fill:#eef3f8}.narrow{fill:#c2d8ef}.bad{fill:#fff0ee}
+path,line{fill:none;stroke-width:1}.line{stroke-width:2}.aim{stroke-dasharray:4 3}
+.dot{stroke-linecap:round;stroke-width:3.4;stroke-opacity:.75}.big{stroke-width:8;stroke-opacity:1}.stacked{stroke-width:4.6;stroke-opacity:1}
 .c0{stroke:#8c959f}.c1{stroke:#0969da}.c2{stroke:#1a7f37}.c3{stroke:#bc4c00}.c4{stroke:#8250df}.c5{stroke:#cf222e}
 @media(prefers-color-scheme:dark){text{fill:#f0f6fc}.muted{fill:#9198a1}.card{fill:#0d1117}.grid{stroke:#262c36}
-.axis{stroke:#656c76}.wide{fill:#151d28}.narrow{fill:#1f2f44}.bad{fill:#2b1719}.aim{stroke:#9198a1}.c0{stroke:#7d8590}
+.axis{stroke:#656c76}.wide{fill:#151d28}.narrow{fill:#294263}.bad{fill:#2b1719}.c0{stroke:#7d8590}
 .c1{stroke:#4493f8}.c2{stroke:#3fb950}.c3{stroke:#f0883e}.c4{stroke:#ab7df8}.c5{stroke:#f85149}}
 """
 
@@ -272,7 +294,7 @@ def predicted_against_measured(published: Published) -> str:
     """Draw each timed run."""
     picture = Picture(width=760, height=640, told="Predicted against measured step time of all published runs")
     measured, times = ratios(published)
-    low, high = 0.02, 2000.0
+    low, high = 0.04, 2000.0
     x = Axis(low=low, high=high, begin=70, end=740, logarithmic=True)
     y = Axis(low=low, high=high, begin=585, end=125, logarithmic=True)
     for factor, style in ((FAR, "wide"), (CLOSE, "narrow")):
@@ -286,10 +308,8 @@ def predicted_against_measured(published: Published) -> str:
         picture.text(x.at(mark), y.begin + 18, f"{mark:g} s", "middle muted")
         picture.text(x.begin - 8, y.at(mark) + 4, f"{mark:g} s", "end muted")
     picture.lines("axis", [(x.at(low), y.at(low)), (x.at(high), y.at(high))])
-    picture.text((x.begin + x.end) / 2, 628, "measured step time", "middle muted")
+    picture.text((x.begin + x.end) / 2, 628, "measured step time (bands: 10 %, and a factor of 2)", "middle muted")
     picture.upright(20, (y.begin + y.end) / 2, "predicted step time")
-    picture.text(x.at(0.032), y.at(0.115), "factor of 2", "small muted")
-    picture.text(x.at(0.125), y.at(0.098), "10 %", "small muted")
     family = np.array(
         [next(name for name, of in FAMILIES.items() if of.search(group)) for group in published.timed.groups]
     )
@@ -324,52 +344,48 @@ def error_by_source(published: Published, found: Findings) -> str:
     top, step = 76, 17
     bottom = top + step * len(pairs)
     picture = Picture(width=860, height=bottom + 44, told="Error of the step time by source, as shipped and left out")
-    x = Axis(low=0.0, high=0.9, begin=420, end=840)
+    x = Axis(low=0.0, high=0.9, begin=440, end=845)
     for mark in (0.0, 0.2, 0.4, 0.6, 0.8):
         picture.lines("grid", [(x.at(mark), top - 6), (x.at(mark), bottom)])
         picture.text(x.at(mark), bottom + 16, f"{100 * mark:.0f} %", "middle muted")
     picture.text((x.begin + x.end) / 2, bottom + 34, "mean absolute error of the step time", "middle muted")
     for aim, style in ((AIM, "c1"), (AIM_UNSEEN, "c3")):
-        picture.lines(f"{style} aim-line", [(x.at(aim), top - 6), (x.at(aim), bottom)])
+        picture.lines(f"{style} aim", [(x.at(aim), top - 6), (x.at(aim), bottom)])
     for number, (one, other) in enumerate(pairs):
         y = top + step * (number + 0.5)
-        picture.text(350, y + 4, name_of(one), "small end")
-        picture.text(395, y + 4, f"{one.rows:,}", "small end muted")
+        picture.text(372, y + 4, name_of(one), "small end")
+        picture.text(418, y + 4, f"{one.rows:,}", "small end muted")
         if one.rows > 1:
             low, high = np.quantile(rows[places[one.group]], [0.1, 0.9])
             picture.lines("c3", [(x.at(low), y), (x.at(min(high, x.high)), y)])
         picture.dots("c3 big", [(x.at(other.error), y)])
         picture.dots("c1 big", [(x.at(one.error), y)])
-    picture.text(395, top - 14, "rows", "small end muted")
+    picture.text(418, top - 14, "rows", "small end muted")
     picture.dots("c1 big", [(16, 20)])
     picture.text(28, 24, "as it ships: all sources are in the fit. Aim: 10 % (line)")
     picture.dots("c3 big", [(16, 40)])
     picture.text(
-        28, 44, "left out: fitted to the other sources. Aim: 15 % (line). Bar: from the 10th to the 90th of 100 rows"
+        28, 44, "left out: fitted to the other sources. Aim: 15 % (line). Bar: the middle 80 % of the source's rows"
     )
     return picture.svg()
 
 
 def memory_margin(published: Published) -> str:
     """Draw the predicted margin of each run that ran, and of each that ran out of memory."""
-    asked = report.table(published.verdicts)
-    needs = scores.predicted(asked, Coefficients.prior()).memory
-    on_host = needs.host_margin_bytes / asked.cluster.host_memory_bytes
-    margin = np.minimum(needs.margin_bytes / needs.capacity_bytes, on_host)
-    ran_out = np.array([bool(row.out_of_memory) for row in published.verdicts])
+    margin, ran_out = margins(published)
     bins, least = 0.04, -1.0
     places = np.maximum(np.floor(margin / bins), least / bins).astype(int)
     stacks = {kind: Counter(places[ran_out == kind].tolist()) for kind in (False, True)}
     pitch = 5.0
-    above, below = max(stacks[False].values()) * pitch, max(stacks[True].values()) * pitch
+    above, below = (max(stacks[kind].values()) * pitch for kind in (False, True))
     base = 76 + above
     height = int(base + below + 78)
     picture = Picture(width=760, height=height, told="Predicted memory margin of runs that ran and that ran out")
-    x = Axis(low=least - 0.04, high=1.0, begin=30, end=740)
+    x = Axis(low=least - 0.04, high=1.0, begin=30, end=730)
     picture.area("bad", [(x.begin, 60), (x.at(0), 60), (x.at(0), base + below + 26), (x.begin, base + below + 26)])
     for mark in (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0):
-        words = "-100 % and less" if mark == least else f"{100 * mark:.0f} %"
-        picture.text(x.at(mark) + (24 if mark == least else 0), base + below + 44, words, "small middle muted")
+        words = f"{'≤ ' if mark == least else ''}{100 * mark:.0f} %"
+        picture.text(x.at(mark), base + below + 44, words, "small middle muted")
         picture.lines("grid", [(x.at(mark), 60), (x.at(mark), base + below + 28)])
     picture.lines("axis", [(x.begin, base + 8), (x.end, base + 8)], [(x.at(0), 60), (x.at(0), base + below + 28)])
     for kind, style, way in ((False, "c1", -1), (True, "c5", 1)):
@@ -449,7 +465,7 @@ def with_tables(page: str, tables: Mapping[str, Callable[[], list[str]]]) -> str
 
     def block(match: re.Match[str]) -> str:
         lines = tables[match[2]]() if match[2] in tables else None
-        return match[0] if lines is None else match[1] + "\n".join(lines) + "\n" + match[3]
+        return match[0] if lines is None else "\n".join([match[1], *lines, "", match[3]])
 
     return TABLE.sub(block, page)
 

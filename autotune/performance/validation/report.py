@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -208,13 +209,11 @@ LARGE = 8
 """Rows from which a source's error and order mean something by themselves."""
 
 
-OWNERS = frozenset(
-    ("deepspeedai", "bigscience-workshop", "NVIDIA", "NVIDIA-NeMo", "cli99", "calculon-ai", "VIA-Research")
+UNTOLD = re.compile(
+    r"deepspeedai|bigscience-workshop|NVIDIA|NVIDIA-NeMo|cli99|calculon-ai|VIA-Research|facebookresearch"
+    r"|docs|blogs|assets|images|media|figures|training|autotuning|hf|examples_deepspeed|projects|_posts|_tutorials|README.md"
 )
-FOLDERS = frozenset(
-    ("docs", "blogs", "assets", "images", "media", "figures", "training", "examples_deepspeed", "_posts", "_tutorials")
-)
-"""Parts of a source's name that tell nothing of it."""
+"""Owners, folders and files that tell nothing of a source."""
 
 
 def short(group: str) -> str:
@@ -223,13 +222,15 @@ def short(group: str) -> str:
     words = []
     for word in source.split():
         parts = [part.partition("@")[0] for part in word.split("/")]
-        words.append("/".join(part for part in parts if part not in OWNERS | FOLDERS | {"README.md"}))
+        words.append("/".join(part for part in parts if not UNTOLD.fullmatch(part)))
     told = " ".join(word for word in words if word)
-    return told[: WIDTH - len(bracket + apart)].rstrip() + bracket + apart
+    if len(told + bracket + apart) > WIDTH:
+        told = re.split(r"[;(]", told)[0].rstrip()
+    return told + bracket + apart
 
 
-WIDTH = 56
-"""Characters of a short name."""
+WIDTH = 62
+"""Characters from which a source's name loses what it says in parentheses."""
 
 
 def _memory(all_found: Findings) -> list[str]:
