@@ -47,12 +47,15 @@ def explained(folder: Path, identifiers: Sequence[str]) -> str:
 def _row(row: Row) -> str:
     asked = table([row])
     said = predicted(asked, Coefficients.prior())
-    machines, shape = row.cluster, asked.shape
-    size = f"{shape.parameters[0] / 1e9:.3g}B parameters, {shape.layers[0]:g} layers, hidden {shape.hidden[0]:,.0f}"
+    machines = row.cluster
+    parameters, layers, hidden, sequence = (
+        float(np.ravel(getattr(asked.shape, name))[0]) for name in ("parameters", "layers", "hidden", "sequence")
+    )
+    size = f"{parameters / 1e9:.3g}B parameters, {layers:g} layers, hidden {hidden:,.0f}"
     count = f"{machines.devices:,.0f} x {machines.device.name}, {machines.devices_per_node:g} a node"
     lines = [
         f"{row.identifier}  {short(row.group)}",
-        f"  model      {size}, {shape.sequence[0]:,.0f} tokens a sample",
+        f"  model      {size}, {sequence:,.0f} tokens a sample",
         f"  machines   {count}, {machines.inter_bandwidth * 8e-9:,.0f} Gbit/s between nodes",
         f"  asked      {_configuration(row)}",
         f"  assumed    {', '.join(row.assumed) or 'nothing'}",
