@@ -123,6 +123,7 @@ def test_every_relative_link_leads_somewhere():
         "docs/estimate.md",
         "docs/failures.md",
         "docs/parallel.md",
+        "docs/performance_model.md",
         "docs/pruning.md",
         "docs/results.md",
         "docs/scripts.md",

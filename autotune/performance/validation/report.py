@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,21 @@ class Verdicts:
         return (self.fitted_right + self.failed_right) / max(self.fitted + self.failed, 1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What the validation finds, calculated once for all that tell of it."""
+
+    shipped: tuple[Score, ...]
+    unseen: tuple[Score, ...]
+    own: tuple[Score, ...]
+    """Fitted to all sources, each with its own fitted level."""
+    unseen_times: Array
+    """Predicted seconds per step of `Published.timed`, each source by coefficients fitted to the others."""
+    verdicts: Verdicts
+    memory: tuple[tuple[str, str, int, float, float], ...]
+    """As `memory_errors` returns them."""
+
+
 def load(folder: Path) -> Published:
     """Read `runs.csv` and `memory.csv` of a folder.
 
@@ -82,20 +98,33 @@ def shipped_scores(published: Published, coefficients: Coefficients) -> list[Sco
     return scores(published.timed, found.time.step_time_s, found.samples_per_second)
 
 
-def left_out_scores(published: Published) -> list[Score]:
-    """Return scores of predictions for each source by coefficients fitted to all others, at the mean random effect."""
+def left_out_times(published: Published) -> Array:
+    """Return the step time of each row by coefficients fitted to all other sources, at the mean random effect."""
     rows = published.timed.rows
     times = np.empty(len(rows))
-    speeds = np.empty(len(rows))
     sources = np.array([source_of(row.group) for row in rows])
     for source in dict.fromkeys(sources.tolist()):
         inside = np.flatnonzero(sources == source)
         others = [row for row, own in zip(rows, sources.tolist(), strict=True) if own != source]
         c = fit_times(table(others)).coefficients
-        found = predicted(table([rows[place] for place in inside]), c)
-        times[inside] = found.time.step_time_s
-        speeds[inside] = found.samples_per_second
-    return scores(published.timed, times, speeds)
+        times[inside] = predicted(table([rows[place] for place in inside]), c).time.step_time_s
+    return times
+
+
+def findings(published: Published, coefficients: Coefficients) -> Findings:
+    """Return what the validation finds; fits as many times as there are sources, which takes some 20 seconds."""
+    again = fit(published)
+    found = predicted(published.timed, again.coefficients)
+    own = effects_applied(published.timed, np.asarray(found.time.step_time_s), again.effects)
+    unseen = left_out_times(published)
+    return Findings(
+        shipped=tuple(shipped_scores(published, coefficients)),
+        unseen=tuple(scores(published.timed, unseen, _speeds(published.timed, unseen))),
+        own=tuple(scores(published.timed, own, _speeds(published.timed, own))),
+        unseen_times=unseen,
+        verdicts=verdicts(published, coefficients),
+        memory=tuple(memory_errors(published, coefficients)),
+    )
 
 
 def verdicts(published: Published, coefficients: Coefficients) -> Verdicts:
@@ -126,16 +155,9 @@ def memory_errors(published: Published, c: Coefficients) -> list[tuple[str, str,
     return found
 
 
-def text(published: Published, coefficients: Coefficients) -> str:
+def text(published: Published, found: Findings) -> str:
     """Return the whole validation as text: what is reached, by source, with what stays out."""
-    shipped = shipped_scores(published, coefficients)
-    again = fit(published)
-    found = predicted(published.timed, again.coefficients)
-    own = effects_applied(published.timed, np.asarray(found.time.step_time_s), again.effects)
-    with_effect = scores(published.timed, own, _speeds(published.timed, own))
-    unseen = left_out_scores(published)
-    lines = [*_table(shipped, unseen, with_effect), "", *_memory(published, coefficients), "", *_left(published)]
-    return "\n".join(lines)
+    return "\n".join([*_table(found.shipped, found.unseen, found.own), "", *_memory(found), "", *_left(published)])
 
 
 def _speeds(timed: Table, times: Array) -> Array:
@@ -187,16 +209,35 @@ LARGE = 8
 """Rows from which a source's error and order mean something by themselves."""
 
 
+UNTOLD = re.compile(
+    r"deepspeedai|bigscience-workshop|NVIDIA|NVIDIA-NeMo|cli99|calculon-ai|VIA-Research|facebookresearch"
+    r"|docs|blogs|assets|images|media|figures|training|autotuning|hf|examples_deepspeed|projects|_posts|_tutorials|README.md"
+)
+"""Owners, folders and files that tell nothing of a source."""
+
+
 def short(group: str) -> str:
-    """Return a source's name short enough for a table."""
-    return group.replace("deepspeedai/", "").replace("bigscience-workshop/", "").replace("@edaa7221", "")[:56]
+    """Return a source's name short enough for a table, with the part in brackets that keeps it apart."""
+    source, bracket, apart = group.partition(" [")
+    words = []
+    for word in source.split():
+        parts = [part.partition("@")[0] for part in word.split("/")]
+        words.append("/".join(part for part in parts if not UNTOLD.fullmatch(part)))
+    told = " ".join(word for word in words if word)
+    if len(told + bracket + apart) > WIDTH:
+        told = re.split(r"[;(]", told)[0].rstrip()
+    return told + bracket + apart
 
 
-def _memory(published: Published, c: Coefficients) -> list[str]:
+WIDTH = 62
+"""Characters from which a source's name loses what it says in parentheses."""
+
+
+def _memory(all_found: Findings) -> list[str]:
     lines = ["Memory, measured readings only, by kind of reading:"]
-    for kind, source, rows, error, ratio in memory_errors(published, c):
+    for kind, source, rows, error, ratio in all_found.memory:
         lines.append(f"  {kind:22} {short(source):58} {rows:4d} error {error:6.1%} predicted/measured {ratio:.2f}")
-    found = verdicts(published, c)
+    found = all_found.verdicts
     cases = found.fitted + found.failed
     ran = f"{found.fitted_right} of {found.fitted} that ran, {found.failed_right} of {found.failed} that ran out"
     lines += [f"Out-of-memory verdicts right: {found.right:.1%} of {cases} ({ran})"]

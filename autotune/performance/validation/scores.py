@@ -79,6 +79,20 @@ def scores(table: Table, times: Array, throughput: Array) -> list[Score]:
     return [_score(table, group, chosen, times, throughput, null) for group, chosen in by_group(table)]
 
 
+def row_errors(table: Table, times: Array) -> Array:
+    """Return each row's absolute relative error, shape (rows,); of relative groups after one factor for the group."""
+    ratio = times / table.step_time_s
+    for _, chosen in by_group(table):
+        if is_relative(table, chosen):
+            ratio[chosen] /= np.median(ratio[chosen])
+    return np.asarray(np.abs(ratio - 1.0))
+
+
+def is_relative(table: Table, chosen: Array) -> bool:
+    """Return whether only the order and the ratios of a group's rows count."""
+    return all(table.rows[place].measure is Measure.RELATIVE for place in chosen)
+
+
 def mean_over_sources(found: Sequence[Score], *, field: str = "error") -> float:
     """Return the unweighted mean over sources of rows whose convention is known; a source's groups count together."""
     per_source: dict[str, list[tuple[float, int]]] = {}
@@ -99,7 +113,7 @@ def source_of(group: str) -> str:
 def _score(table: Table, group: str, chosen: Array, times: Array, throughput: Array, null: Array) -> Score:
     measured = table.step_time_s[chosen]
     ratio = times[chosen] / measured
-    relative = all(table.rows[place].measure is Measure.RELATIVE for place in chosen)
+    relative = is_relative(table, chosen)
     scaled = float(np.mean(np.abs(ratio / np.median(ratio) - 1.0)))
     rank = _rank(times[chosen], measured)
     alike, regrets = [], []

@@ -66,6 +66,9 @@ FUSED_WORDS = re.compile(
 )
 """Frameworks and kernels that fuse; a model split over ranks or stages is Megatron's too. Hugging Face's is eager."""
 EAGER_WORDS = re.compile(r"HF Trainer|Hugging ?Face|PyTorch;|Eager", re.IGNORECASE)
+FSDP_WORDS = re.compile(r"\bFSDP\b(?!=0)")
+"""PyTorch's and Megatron's FSDP gather the whole next layer beside a layer's computing (PyTorch, FSDP Notes, "FSDP
+Prefetch Nuances"), where DeepSpeed prefetches `stage3_prefetch_bucket_size`."""
 LONG_SEQUENCE = 16384.0
 """From here on scores of a s^2 don't fit in memory, so attention must be of the flash kind."""
 SURELY_TOO_MUCH = 2.0
@@ -121,6 +124,9 @@ def setting(record: Mapping[str, str], *, need_batch: bool = True) -> Setting | 
             return "micro-batch or batch not stated"
         batch = (1.0, 1.0)
     configuration = configuration | parallel | {"micro_batch": batch[0], "accumulation": batch[1]}
+    if configuration["stage"] == 3 and FSDP_WORDS.search(record["note"]):
+        whole_layer = ModelShape.from_numbers(**shape).layer_parameters  # type: ignore[arg-type]
+        configuration["prefetch_bucket_size"] = float(whole_layer)
     machines = cluster(
         name,
         devices=int(devices),
