@@ -101,7 +101,9 @@ def test_preparing_says_what_there_is_and_how_good_the_nearest(path):
     assert told[1].startswith("left out one by one")
 
 
-@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b'{"sheet": {}}\n')])
+@pytest.mark.parametrize(
+    "content", [b"", b"not gzip", gzip.compress(b'{"sheet": {}}\n')], ids=["empty", "no gzip", "a sheet"]
+)
 def test_a_file_that_holds_no_trial_is_refused(tmp_path, content):
     file = tmp_path / "bad.jsonl.gz"
     file.write_bytes(content)
