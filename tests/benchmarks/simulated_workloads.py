@@ -69,7 +69,7 @@ class SimulatedWorkload:
         return SimulatedEvaluator(workload_seed=self.seed, noise=0.0)
 
     @functools.cached_property
-    def _reference(self) -> Reference:
+    def reference(self) -> Reference:
         outcome = self.measured(self.start.point)
         assert outcome.measurement is not None, "the start runs everywhere"
         return Reference.of(outcome.measurement)
@@ -90,7 +90,7 @@ class SimulatedWorkload:
     def score(self, point: Point) -> float | None:
         """Return R; None where the trial fails."""
         outcome = self.measured(point)
-        return Objective().score(outcome.measurement, self._reference).value if outcome.measurement else None
+        return Objective().score(outcome.measurement, self.reference).value if outcome.measurement else None
 
     @functools.cached_property
     def optimum(self) -> tuple[Point, float]:
