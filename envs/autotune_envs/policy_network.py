@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import SearcherError
-from autotune_envs.observation import Vector
+from autotune_envs.observation import FAILURE_KINDS, RECENT_TRIALS, Vector, layout
 from autotune_envs.policy_space import policy_space
 from autotune_envs.simulation.grid import offsets
 from autotune_envs.simulation.studies import policy_observation_size
@@ -17,6 +18,36 @@ from autotune_envs.simulation.studies import policy_observation_size
 Floats = NDArray[np.float32]
 _MASKED = -1e9
 _PARTS = ("weight", "bias")
+
+
+LARGEST_SQUASHED = 0.9999
+STRETCH = 1 / 3
+"""Brings log(1 + R) of what is usual, R up to 20, to about 1."""
+
+
+@functools.cache
+def stretched_positions() -> NDArray[np.int64]:
+    """Return where the observation holds squashed ratios, x / (1 + |x|), which a policy sees as logarithms.
+
+    Between R = 10 and R = 12 there is 0.014 when squashed, and 0.17 in log(1 + R).
+    """
+    fields = layout(policy_space().sizes)
+    recent, width = fields["recent_trials"], len(policy_space().sizes) + 4 + len(FAILURE_KINDS)
+    first = 1 + len(policy_space().sizes)
+    positions = [fields["best_score"].start]
+    for trial in range(RECENT_TRIALS):
+        positions += [recent.start + trial * width + first + ratio for ratio in range(3)]
+    for name in ("level_mean_scores", "level_best_scores"):
+        positions += range(fields[name].start, fields[name].stop)
+    return np.array(positions, dtype=np.int64)
+
+
+def stretched(observations: Vector) -> Vector:
+    """Return observations, shape (rows, size), with each squashed ratio r as sign(r) log(1 + |r|) times `STRETCH`."""
+    found, at = observations.copy(), stretched_positions()
+    ratios = observations[:, at]
+    found[:, at] = -STRETCH * np.sign(ratios) * np.log1p(-np.minimum(np.abs(ratios), LARGEST_SQUASHED))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +66,7 @@ class PolicyNetwork:
             observations: shape (rows, size), as `SimulatedStudies.observations`.
         """
         levels = sum(policy_space().sizes)
-        latent = observations
+        latent = stretched(observations)
         for weight, bias in self.hidden:
             latent = np.maximum(latent @ weight.T + bias, 0.0)
         weight, bias = self.gates

@@ -22,7 +22,8 @@ TINY = PretrainingSettings(
     n_steps=4,
     batch_size=16,
     leg_updates=2,
-    cloning_updates=3,
+    cloning_legs=2,
+    cloning_updates=2,
     layers=(12, 8),
 )
 
@@ -38,25 +39,26 @@ def trained(tmp_path_factory):
 
 def test_it_leaves_a_policy_that_proposes_a_curve_and_a_picture(trained):
     folder, rows = trained
-    assert [row.leg for row in rows] == [0, 1, 2, 3]
-    assert [row.steps for row in rows] == [0, 64, 128, 192]
+    assert [row.leg for row in rows] == [1, 2, 3, 4, 5]
+    assert [row.steps for row in rows] == [0, 0, 64, 128, 192]
     for row in rows:
         assert list(row.shares) == sorted(row.shares)
         assert 0 < row.shares[0] <= row.shares[-1] <= 1
     lines = (folder / CURVE).read_text().splitlines()
     assert lines[0].startswith("leg,steps,cpu_s,share_after_1,")
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert (folder / PICTURE).read_text().count("<polyline") == 6
     card = json.loads((folder / CARD).read_text())
     assert card["leg"] == max(rows, key=lambda row: row.mean_share).leg
     assert PretrainedSearcher(SPACE, trial_budget=8, policy=load(folder)).ask()
 
 
-def test_a_resumed_training_is_the_unbroken_one(trained, tmp_path):
+@pytest.mark.parametrize("cut", [1, 4])  # in the cloning, and where PPO's actor learns
+def test_a_resumed_training_is_the_unbroken_one(trained, tmp_path, cut):
     whole, rows = trained
 
     def break_off(row):
-        if row.leg == 1:
+        if row.leg == cut:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

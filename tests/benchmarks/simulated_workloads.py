@@ -41,6 +41,9 @@ HARDWARE = Hardware(
 )
 
 
+TRIAL_SECONDS = 10.0
+
+
 @functools.cache
 def default_space() -> SearchSpace:
     """Return the default space on such hardware."""
@@ -83,7 +86,7 @@ class SimulatedWorkload:
             point=point,
             ds_config=config_file.build(self.start.ds_config, settings, world_size=world_size),
             activation_checkpointing=bool(settings.get(config_file.ACTIVATION_CHECKPOINTING, False)),
-            budget=Budget(seconds=10.0),
+            budget=Budget(seconds=TRIAL_SECONDS),
         )
         return self._evaluator.evaluate(request, hosts=(), progress=lambda stage: None, cancelled=lambda: False)
 

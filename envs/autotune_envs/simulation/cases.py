@@ -151,7 +151,7 @@ class Cases:
         ]
         return np.concatenate(pieces)
 
-    def with_optimum(self, generator: np.random.Generator, *, climbs: int = 3) -> Cases:
+    def with_optimum(self, generator: np.random.Generator, *, climbs: int) -> Cases:
         """Return the cases with the best that coordinate ascents find, from the baseline and from random points."""
         sizes = np.array(policy_space().sizes)
         best, score = self._climbed(self.baseline)

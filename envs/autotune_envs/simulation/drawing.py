@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from autotune.performance import Configurations, ModelShape, estimate
 from autotune.performance.calibration.parameters import Parameters, calibration_priors
 from autotune.performance.learning_curve import useful_tokens
 from autotune.performance.machines import cluster_of
+from autotune.trials import Value
 from autotune_envs.features import WorkloadFeatures
 from autotune_envs.policy_space import policy_space
 from autotune_envs.simulation.cases import Cases
@@ -36,7 +37,7 @@ CPU_SHARE = 0.2
 """Of the training workloads, that are small models on CPU machines."""
 STARTS = 4
 """Cases of one workload: the usual start, and random ones."""
-USUAL_START = {
+USUAL_START: Mapping[str, Value] = {
     "zero_optimization.stage": 3,
     "train_micro_batch_size_per_gpu": 4,
     "gradient_accumulation_steps": 4,
@@ -62,13 +63,16 @@ _RANKS_OF_STARTS = (2, 8, 18)
 _CPU_DRAWS = 64
 
 
-def draw_cases(seeds: Sequence[int], *, ranks: Sequence[int] = RANKS, cpu_share: float = CPU_SHARE) -> Cases:
+def draw_cases(
+    seeds: Sequence[int], *, ranks: Sequence[int] = RANKS, cpu_share: float = CPU_SHARE, climbs: int = 3
+) -> Cases:
     """Return `STARTS` cases for each seed, with their optima; the usual start's is the first of each.
 
     Args:
         seeds: of workloads; the same seed gives the same cases, whatever the others.
         ranks: the numbers of ranks to draw from.
         cpu_share: of workloads on CPU machines.
+        climbs: coordinate ascents towards each optimum; eight find a better one than three in one case of eight.
     """
     workloads: list[SimulatedWorkload] = []
     features: list[WorkloadFeatures] = []
@@ -90,7 +94,7 @@ def draw_cases(seeds: Sequence[int], *, ranks: Sequence[int] = RANKS, cpu_share:
         starts.reshape(-1, starts.shape[-1]),
         np.array(seconds),
     )
-    return cases.with_optimum(np.random.default_rng((len(seeds), *seeds[:1], 2)))
+    return cases.with_optimum(np.random.default_rng((len(seeds), *seeds[:1], 2)), climbs=climbs)
 
 
 def features_of(workload: SimulatedWorkload) -> WorkloadFeatures:
@@ -178,7 +182,7 @@ def _on_cpu(generator: np.random.Generator) -> SimulatedWorkload | None:
     )
 
 
-def _defaults() -> dict[str, object]:
+def _defaults() -> dict[str, Value]:
     return {dimension.name: dimension.default for dimension in policy_space().dimensions}
 
 

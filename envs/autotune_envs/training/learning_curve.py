@@ -26,9 +26,9 @@ class Row:
     )
 
     leg: int
-    """0: after behaviour cloning."""
+    """From 1: first those of behaviour cloning, then PPO's."""
     steps: int
-    """Of PPO."""
+    """Of PPO's environment so far."""
     cpu_s: float
     """Processor time of the training so far, drawing workloads and measuring included."""
     shares: tuple[float, ...]
@@ -59,12 +59,13 @@ class Row:
 
 
 def picture(rows: Sequence[Row]) -> str:
-    """Return the shares over PPO's steps as an SVG document."""
-    last = max(rows[-1].steps, 1)
+    """Return the shares by leg as an SVG document."""
+    first, last = rows[0].leg, max(rows[-1].leg, rows[0].leg + 1)
+    cloning = sum(row.steps == 0 for row in rows)
     low = max(0.0, min(share for row in rows for share in row.shares) // 0.1 * 0.1)
 
-    def x(steps: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * steps / last
+    def x(leg: float) -> float:
+        return _LEFT + (_RIGHT - _LEFT) * (leg - first) / (last - first)
 
     def y(share: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (share - low) / (1.0 - low)
@@ -78,13 +79,14 @@ def picture(rows: Sequence[Row]) -> str:
         at = y(tenth / 10)
         parts.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{at:.1f}" y2="{at:.1f}" stroke="#e5e5e5"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{tenth / 10:.1f}</text>')
-    for quarter in range(5):
-        steps = last * quarter / 4
-        parts.append(f'<text x="{x(steps):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{steps:,.0f}</text>')
-    title = "Environment steps of PPO; share of the best known R on held-out workloads, mean"
+    parts += [
+        f'<text x="{x(leg):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{leg}</text>'
+        for leg in range(first, last + 1, max(1, (last - first) // 8))
+    ]
+    title = f"Leg ({cloning} of behaviour cloning, then PPO); mean share of the best known R on held-out workloads"
     parts.append(f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{title}</text>')
     for place, (trials, color) in enumerate(zip(FIGURES, _COLORS, strict=True)):
-        points = " ".join(f"{x(row.steps):.1f},{y(row.shares[place]):.1f}" for row in rows)
+        points = " ".join(f"{x(row.leg):.1f},{y(row.shares[place]):.1f}" for row in rows)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
         label = f"{trials} trial{'s' if trials > 1 else ''}"
         parts.append(f'<text x="{_RIGHT + 10}" y="{_BOTTOM - 20 * place}" fill="{color}">{label}</text>')

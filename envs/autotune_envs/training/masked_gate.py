@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import torch
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
+from autotune_envs.policy_network import LARGEST_SQUASHED, STRETCH, stretched_positions
+from autotune_envs.simulation import policy_observation_size
 from autotune_envs.training.copy_gate import CopyGateHead, CopyGatePolicy, WithIncumbent
 
 MASKED = -1e9
@@ -27,9 +31,25 @@ class MaskedCopyGatePolicy(CopyGatePolicy):
 
     def logits(self, observations: torch.Tensor) -> torch.Tensor:
         """Return the masked logits, shape (batch, levels), of observations, shape (batch, size)."""
-        features = self.extract_features(observations, self.pi_features_extractor)
+        features = self.pi_features_extractor(observations)
         found: torch.Tensor = self.action_net(self.mlp_extractor.forward_actor(features))
         return found
+
+
+class StretchedScores(BaseFeaturesExtractor):
+    """The features are the observation with its squashed ratios as logarithms; see `autotune_envs.policy_network`."""
+
+    positions: torch.Tensor
+
+    def __init__(self, observation_space: gymnasium.Space[Any]) -> None:
+        super().__init__(observation_space, features_dim=policy_observation_size())
+        self.register_buffer("positions", torch.as_tensor(stretched_positions()), persistent=False)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return the features, shape (batch, size), of observations, shape (batch, size)."""
+        ratios = observations[:, self.positions]
+        logarithms = torch.log1p(-ratios.abs().clamp(max=LARGEST_SQUASHED))
+        return observations.index_copy(1, self.positions, -STRETCH * ratios.sign() * logarithms)
 
 
 class _MaskedHead(nn.Module):

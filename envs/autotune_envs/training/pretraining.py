@@ -32,13 +32,14 @@ from autotune_envs.simulation.grid import Rows, offsets
 from autotune_envs.simulation.playing import play
 from autotune_envs.training.isolation import isolated
 from autotune_envs.training.learning_curve import FIGURES, Row, picture
-from autotune_envs.training.masked_gate import MaskedCopyGatePolicy
+from autotune_envs.training.masked_gate import MaskedCopyGatePolicy, StretchedScores
 from autotune_envs.training.simulated_vec_env import SimulatedVecEnv
 
 CHECKPOINT, CURVE, PICTURE = "checkpoint.npz", "learning_curve.csv", "learning_curve.svg"
+_CLIMBS = 8
 _STRIDE = 4
 """Every so many steps of a rollout are rehearsed: neighbours say much the same."""
-_CLONE, _LEG, _VALIDATE = range(3)
+_BUILD, _LEG, _VALIDATE = range(3)
 """What randomness is drawn for; each is named by (seed, one of these, number of the leg)."""
 
 
@@ -57,28 +58,34 @@ class PretrainingSettings:
     """Simulated workloads to train on, of the seeds `TRAINING`."""
     held_out: int = 64
     """Workloads of the learning curve, of the seeds `HELD_OUT`."""
-    studies: int = 512
+    studies: int = 1024
     """Environments stepped at once."""
     n_steps: int = 16
     batch_size: int = 4096
-    n_epochs: int = 4
-    leg_updates: int = 24
+    n_epochs: int = 3
+    leg_updates: int = 12
     """Updates of PPO between two checkpoints; studies begin anew with each leg, so that a leg depends on its number
     alone."""
     critic_legs: int = 1
-    """Legs in which the critic alone learns: a critic that knows nothing would undo what cloning taught."""
-    rehearsal: float = 0.1
+    """Of PPO's, in which the critic alone learns: a critic that knows nothing would undo what cloning taught."""
+    rehearsal: float = 1.0
     """Weight of the step of cloning that follows each rollout; 0: none."""
-    cloning_updates: int = 600
-    cloning_steps: int = 4
+    cloning_legs: int = 4
+    """Legs of behaviour cloning, before those of PPO."""
+    cloning_updates: int = 1500
+    """Of a leg of cloning."""
+    cloning_rate: float = 1e-3
+    """Learning rate at the first of them; it falls like PPO's."""
+    cloning_steps: int = 2
     """Environment steps whose observations make one batch of cloning."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-4
+    """At PPO's first leg; it falls in a straight line from leg to leg."""
     learning_rate_floor: float = 0.1
-    """Share of it at the last leg; it falls in a straight line from leg to leg."""
+    """Share of it that is left at the end."""
     gamma: float = 0.97
     gae_lambda: float = 0.95
-    clip_range: float = 0.2
-    ent_coef: float = 0.003
+    clip_range: float = 0.15
+    ent_coef: float = 0.004
     vf_coef: float = 0.5
     max_grad_norm: float = 0.5
     layers: tuple[int, ...] = (128, 128)
@@ -86,7 +93,7 @@ class PretrainingSettings:
     gate_init: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "workloads", "held_out", "studies", "n_steps", "leg_updates"):
+        for name in ("steps", "workloads", "held_out", "studies", "n_steps", "leg_updates", "cloning_legs"):
             if getattr(self, name) < 1:
                 raise SearcherError(f"pretrain.{name}: got {getattr(self, name)}; it must be at least 1")
         for name, seeds in (("workloads", TRAINING), ("held_out", HELD_OUT)):
@@ -98,8 +105,12 @@ class PretrainingSettings:
         return self.leg_updates * self.n_steps * self.studies
 
     @property
-    def legs(self) -> int:
+    def ppo_legs(self) -> int:
         return -(-self.steps // self.leg_steps)
+
+    @property
+    def legs(self) -> int:
+        return self.cloning_legs + self.ppo_legs
 
     @property
     def digest(self) -> str:
@@ -133,29 +144,22 @@ class Pretraining:
         self._check_folder()
 
     def run(self) -> list[Row]:
-        """Train to the end; return the learning curve, a row for cloning and one for each leg."""
+        """Train to the end; return the learning curve, a row for each leg."""
         settings, begun_s = self._settings, time.process_time()
         cases = draw_cases(TRAINING[: settings.workloads])
-        held_out = draw_cases(HELD_OUT[: settings.held_out])
-        with isolated(settings.seed, _CLONE) as generator:
+        held_out = draw_cases(HELD_OUT[: settings.held_out], climbs=_CLIMBS)
+        with isolated(settings.seed, _BUILD) as generator:
             model = self._model(SimulatedVecEnv(cases, settings.studies, generator=generator))
-            done = self._resume(model)
-            self._seconds += time.process_time() - begun_s
-            if done == 0:
-                self._clone(model, cases, generator)
-        if done == 0:
-            self._finish_leg(model, held_out, 0)
-        for leg in range(max(done, 1), settings.legs + 1):
-            begun_s = time.process_time()
+        done = self._resume(model)
+        for leg in range(done + 1, settings.legs + 1):
             with isolated(settings.seed, _LEG, leg) as generator:
-                model.set_env(SimulatedVecEnv(cases, settings.studies, generator=generator))
-                model.learning_rate = self._learning_rate(leg)
-                model._setup_lr_schedule()  # noqa: SLF001 (SB3's own way to change it)
-                actor_trains = leg > settings.critic_legs
-                _set_actor_trains(model, actor_trains)
-                rehearsal = Rehearsal(cases, weight=settings.rehearsal) if actor_trains else None
-                model.learn(settings.leg_steps, reset_num_timesteps=False, callback=rehearsal)
+                env = SimulatedVecEnv(cases, settings.studies, generator=generator)
+                if leg <= settings.cloning_legs:
+                    self._clone(model, env, cases, leg)
+                else:
+                    self._learn(model, env, cases, leg - settings.cloning_legs)
             self._seconds += time.process_time() - begun_s
+            begun_s = time.process_time()
             self._finish_leg(model, held_out, leg)
         return self._rows
 
@@ -178,24 +182,20 @@ class Pretraining:
                 "net_arch": {"pi": list(settings.layers), "vf": list(settings.layers)},
                 "activation_fn": torch.nn.ReLU,
                 "gate_init": settings.gate_init,
+                "features_extractor_class": StretchedScores,
             },
             device="cpu",
         )
         model.set_logger(Logger(folder=None, output_formats=[]))
         return model
 
-    def _learning_rate(self, leg: int) -> float:
-        settings = self._settings
-        fall = (1 - settings.learning_rate_floor) * (leg - 1) / max(1, settings.legs - 1)
-        return settings.learning_rate * (1 - fall)
-
-    def _clone(self, model: PPO, cases: Cases, generator: np.random.Generator) -> None:
+    def _clone(self, model: PPO, env: SimulatedVecEnv, cases: Cases, leg: int) -> None:
         """Teach the policy the hidden optimum of each study, in the states that the policy itself comes to."""
-        settings, begun_s = self._settings, time.process_time()
-        env = SimulatedVecEnv(cases, settings.studies, generator=generator)
+        settings = self._settings
         policy: MaskedCopyGatePolicy = model.policy  # type: ignore[assignment]
+        whole = settings.cloning_legs * settings.cloning_updates
         observations = env.reset()
-        for update in range(settings.cloning_updates):
+        for update in range((leg - 1) * settings.cloning_updates, leg * settings.cloning_updates):
             seen, targets = [], []
             for _ in range(settings.cloning_steps):
                 seen.append(observations)
@@ -204,24 +204,35 @@ class Pretraining:
                     actions = policy.get_distribution(torch.as_tensor(observations)).get_actions().numpy()
                 env.step_async(actions)
                 observations, _, _, _ = env.step_wait()
-            loss = _cloning_loss(policy, np.concatenate(seen), np.concatenate(targets))
-            rate = settings.learning_rate * 2 * (1 - 0.9 * update / settings.cloning_updates)
             for group in policy.optimizer.param_groups:
-                group["lr"] = rate
-            _learn(policy, loss)
-        self._seconds += time.process_time() - begun_s
+                group["lr"] = self._falling(settings.cloning_rate, update / whole)
+            _descend(policy, _cloning_loss(policy, np.concatenate(seen), np.concatenate(targets)))
+
+    def _learn(self, model: PPO, env: SimulatedVecEnv, cases: Cases, leg: int) -> None:
+        """Learn one leg of PPO, counted from 1."""
+        settings = self._settings
+        model.set_env(env)
+        model.learning_rate = self._falling(settings.learning_rate, (leg - 1) / max(1, settings.ppo_legs - 1))
+        model._setup_lr_schedule()  # noqa: SLF001 (SB3's own way to change it)
+        actor_trains = leg > settings.critic_legs
+        for part in (model.policy.mlp_extractor.policy_net, model.policy.action_net):
+            part.requires_grad_(actor_trains)
+        rehearsal = Rehearsal(cases, weight=settings.rehearsal) if actor_trains and settings.rehearsal else None
+        model.learn(settings.leg_steps, reset_num_timesteps=False, callback=rehearsal)
+
+    def _falling(self, rate: float, progress: float) -> float:
+        return rate * (1 - (1 - self._settings.learning_rate_floor) * progress)
 
     def _finish_leg(self, model: PPO, held_out: Cases, leg: int) -> None:
         """Measure the policy on held-out workloads, and keep everything."""
-        settings, begun_s = self._settings, time.process_time()
+        settings = self._settings
         network = network_of(model.policy)
         with isolated(settings.seed, _VALIDATE) as generator:
             played = play(network, held_out, trials=max(FIGURES), generator=generator)
         means = played.best_share.mean(axis=1)
-        self._seconds += time.process_time() - begun_s
         row = Row(
             leg=leg,
-            steps=leg * settings.leg_steps,
+            steps=max(0, leg - settings.cloning_legs) * settings.leg_steps,
             cpu_s=self._seconds,
             shares=tuple(float(means[trials - 1]) for trials in FIGURES),
             failed_after_fourth=float(played.failed[4:].mean()),
@@ -270,7 +281,7 @@ class Pretraining:
         for position, moments in model.policy.optimizer.state_dict()["state"].items():
             for name, moment in moments.items():
                 arrays[f"optimizer/{position}/{name}"] = moment.numpy()
-        arrays["progress"] = np.array([leg + 1, model.num_timesteps, model._n_updates])  # noqa: SLF001
+        arrays["progress"] = np.array([leg, model.num_timesteps, model._n_updates])  # noqa: SLF001
         buffer = io.BytesIO()
         np.savez(buffer, settings=np.array(self._settings.digest), **arrays)
         rows = io.StringIO()
@@ -283,7 +294,7 @@ class Pretraining:
         neighbour.replace(self._folder / CHECKPOINT)
 
     def _resume(self, model: PPO) -> int:
-        """Take up a checkpoint; return how many legs it has done, cloning among them."""
+        """Take up a checkpoint; return how many legs it has done."""
         path = self._folder / CHECKPOINT
         if not path.exists():
             return 0
@@ -353,23 +364,18 @@ class Rehearsal(BaseCallback):
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
         seen, targets = buffer.observations[::_STRIDE], np.stack(self._targets[:-1])[::_STRIDE]
         loss = _cloning_loss(policy, seen.reshape(-1, seen.shape[-1]), targets.reshape(-1, targets.shape[-1]))
-        _learn(policy, self._weight * loss)
+        _descend(policy, self._weight * loss)
 
     def _optimum(self) -> Rows:
         env: SimulatedVecEnv = self.training_env  # type: ignore[assignment]
         return self._cases.optimum[env.studies.case]
 
 
-def _learn(policy: MaskedCopyGatePolicy, loss: torch.Tensor) -> None:
+def _descend(policy: MaskedCopyGatePolicy, loss: torch.Tensor) -> None:
     policy.optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
     policy.optimizer.step()
-
-
-def _set_actor_trains(model: PPO, trains: bool) -> None:  # noqa: FBT001
-    for part in (model.policy.mlp_extractor.policy_net, model.policy.action_net):
-        part.requires_grad_(trains)
 
 
 def _cloning_loss(policy: MaskedCopyGatePolicy, observations: NDArray[np.float32], targets: Rows) -> torch.Tensor:

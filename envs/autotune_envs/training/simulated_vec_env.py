@@ -105,7 +105,8 @@ class SimulatedVecEnv(VecEnv):
         shown = generator.uniform(size=(count, 1, FEATURE_COUNT)) >= HIDDEN_FEATURE
         disguised = ~self.on_cpu(case) & (generator.uniform(size=count) < DISGUISED)
         features[disguised, 0, FEATURE_NAMES.index("cuda")] = 0.0
-        shown[np.ix_(disguised, [0], [FEATURE_NAMES.index(name) for name in _OF_GPUS])] = False
+        for name in _OF_GPUS:
+            shown[disguised, 0, FEATURE_NAMES.index(name)] = False
         mask = random_masks(self._cases.baseline[case], self.on_cpu(case) | disguised, generator)
         self.studies.begin(
             studies, case, budget=budget, mask=mask, features=(features * shown).reshape(count, -1).astype(np.float32)
