@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-_STEPS = 3_000_000
+_STEPS = 1_500_000
 
 
 def pretrain(

@@ -52,7 +52,7 @@ class PretrainingSettings:
     """
 
     seed: int = 0
-    steps: int = 3_000_000
+    steps: int = 1_500_000
     """Environment steps of PPO, rounded up to whole legs."""
     workloads: int = 2000
     """Simulated workloads to train on, of the seeds `TRAINING`."""
@@ -72,7 +72,7 @@ class PretrainingSettings:
     """Weight of the step of cloning that follows each rollout; 0: none."""
     cloning_legs: int = 4
     """Legs of behaviour cloning, before those of PPO."""
-    cloning_updates: int = 1500
+    cloning_updates: int = 1000
     """Of a leg of cloning."""
     cloning_rate: float = 1e-3
     """Learning rate at the first of them; it falls like PPO's."""
