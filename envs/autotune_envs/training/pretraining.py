@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.policies import ActorCriticPolicy
 
 from autotune import whole_file
 from autotune.errors import SearcherError
@@ -204,8 +205,7 @@ class Pretraining:
                     actions = policy.get_distribution(torch.as_tensor(observations)).get_actions().numpy()
                 env.step_async(actions)
                 observations, _, _, _ = env.step_wait()
-            for group in policy.optimizer.param_groups:
-                group["lr"] = self._falling(settings.cloning_rate, update / whole)
+            _set_learning_rate(policy, self._falling(settings.cloning_rate, update / whole))
             _descend(policy, _cloning_loss(policy, np.concatenate(seen), np.concatenate(targets)))
 
     def _learn(self, model: PPO, env: SimulatedVecEnv, cases: Cases, leg: int) -> None:
@@ -214,6 +214,7 @@ class Pretraining:
         model.set_env(env)
         model.learning_rate = self._falling(settings.learning_rate, (leg - 1) / max(1, settings.ppo_legs - 1))
         model._setup_lr_schedule()  # noqa: SLF001 (SB3's own way to change it)
+        _set_learning_rate(model.policy, model.learning_rate)  # SB3 does so after the first rehearsal only
         actor_trains = leg > settings.critic_legs
         for part in (model.policy.mlp_extractor.policy_net, model.policy.action_net):
             part.requires_grad_(actor_trains)
@@ -369,6 +370,11 @@ class Rehearsal(BaseCallback):
     def _optimum(self) -> Rows:
         env: SimulatedVecEnv = self.training_env  # type: ignore[assignment]
         return self._cases.optimum[env.studies.case]
+
+
+def _set_learning_rate(policy: ActorCriticPolicy, rate: float) -> None:
+    for group in policy.optimizer.param_groups:
+        group["lr"] = rate
 
 
 def _descend(policy: MaskedCopyGatePolicy, loss: torch.Tensor) -> None:
