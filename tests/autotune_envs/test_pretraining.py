@@ -53,7 +53,7 @@ def test_it_leaves_a_policy_that_proposes_a_curve_and_a_picture(trained):
     assert PretrainedSearcher(SPACE, trial_budget=8, policy=load(folder)).ask()
 
 
-@pytest.mark.parametrize("cut", [1, 4])  # in the cloning, and where PPO's actor learns
+@pytest.mark.parametrize("cut", [pytest.param(1, marks=pytest.mark.slow), 4])  # in the cloning, in PPO
 def test_a_resumed_training_is_the_unbroken_one(trained, tmp_path, cut):
     whole, rows = trained
 

@@ -27,7 +27,7 @@ from tests.benchmarks.simulated_workloads import HARDWARE, TRIAL_SECONDS, Simula
 TRIALS = (1, 4, 8, 16, 32, 64)
 SEEDS = range(1000, 1040)
 """Those of docs/searchers.md; `autotune pretrain` never trains on them."""
-SEARCHERS = ("ppo", "tpe", "random", "tpe+portfolio", "random+portfolio")
+SEARCHERS = ("ppo", "ppo+portfolio", "tpe", "random", "tpe+portfolio", "random+portfolio")
 
 
 @dataclass(frozen=True)

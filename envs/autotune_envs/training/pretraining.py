@@ -340,7 +340,8 @@ def network_of(policy: torch.nn.Module) -> PolicyNetwork:
 class Rehearsal(BaseCallback):
     """Repeats a step of cloning after each rollout, on the rollout's own states.
 
-    PPO alone forgets what it seldom needs: without, the best after 64 trials falls while that after the first rises.
+    PPO alone forgets what it seldom needs: without, in a run of 1.5 million steps at a learning rate of 5e-4, the best
+    after 64 trials fell from .998 to .986 of the best known, while that after the first rose.
 
     Args:
         cases: of the environment.
