@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import SearcherError
 from autotune.hardware import Hardware
-from autotune.space import Dimension, SearchSpace
+from autotune.space import ACCUMULATION, Dimension, SearchSpace
 from autotune.trials import Point, Value
 from autotune_envs.observation import Encoding
 from autotune_spaces import SpaceChanges, build
@@ -60,13 +60,15 @@ class SpaceMapping:
     def mask(self) -> NDArray[np.bool_]:
         """Which levels of the policy's may be proposed, in the order of its logits; shape (levels,)."""
         elsewhere = {**self._space.given, **self._space.fixed}
+        if self._space.global_batch is not None:  # accumulation follows from the micro-batch
+            elsewhere.pop(ACCUMULATION, None)
         parts = []
         for dimension in self._own.dimensions:
             allowed = np.ones(len(dimension.levels), dtype=np.bool_)
             if dimension.name in self._places:
                 allowed[:] = False
                 allowed[self._places[dimension.name]] = True
-            elif dimension.name in elsewhere and self._space.global_batch is None:
+            elif dimension.name in elsewhere:
                 allowed[:] = False
                 allowed[_place_or_default(dimension, elsewhere[dimension.name])] = True
             parts.append(allowed)

@@ -65,8 +65,12 @@ def test_a_level_that_the_policy_does_not_know_stands_at_the_nearest_by_ratio():
 
 
 def test_accumulation_that_follows_from_a_global_batch_is_seen_and_not_proposed():
-    fixed = space(GPU, global_batch_size=GPU.ranks * 32)
+    start = {"gradient_accumulation_steps": 2, MICRO_BATCH: 16, "precision": "bf16"}
+    fixed = space(GPU, start=start, global_batch_size=GPU.ranks * 32, remove=["precision"])
     mapping = SpaceMapping(fixed)
+    left = levels_of(mapping.mask)
+    assert left["gradient_accumulation_steps"] == [1, 2, 4, 8, 16]
+    assert left["precision"] == ["bf16"]  # as the start has it
     point = fixed.canonical({d.name: d.default for d in fixed.dimensions} | {MICRO_BATCH: 8})
     assert policy_space().decode(mapping.encoding_of(point))["gradient_accumulation_steps"] == 4
     searcher = PretrainedSearcher(fixed, trial_budget=8)
