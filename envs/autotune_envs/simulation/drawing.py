@@ -63,15 +63,11 @@ _RANKS_OF_STARTS = (2, 8, 18)
 _CPU_DRAWS = 64
 
 
-def draw_cases(
-    seeds: Sequence[int], *, ranks: Sequence[int] = RANKS, cpu_share: float = CPU_SHARE, climbs: int = 3
-) -> Cases:
+def draw_cases(seeds: Sequence[int], *, climbs: int = 3) -> Cases:
     """Return `STARTS` cases for each seed, with their optima; the usual start's is the first of each.
 
     Args:
-        seeds: of workloads; the same seed gives the same cases, whatever the others.
-        ranks: the numbers of ranks to draw from.
-        cpu_share: of workloads on CPU machines.
+        seeds: of workloads; a seed gives the same workload and starts whatever the others are.
         climbs: coordinate ascents towards each optimum; eight find a better one than three in one case of eight.
     """
     workloads: list[SimulatedWorkload] = []
@@ -79,8 +75,8 @@ def draw_cases(
     seconds: list[float] = []
     for seed in seeds:
         generator = np.random.default_rng((seed, 1))
-        on_cpu = generator.uniform() < cpu_share
-        workload = drawn_on_cpu(seed) if on_cpu else drawn(seed, int(generator.choice(ranks)))
+        on_cpu = generator.uniform() < CPU_SHARE
+        workload = drawn_on_cpu(seed) if on_cpu else drawn(seed, int(generator.choice(RANKS)))
         workloads.append(workload)
         features.append(features_of(workload))
         low, high = TRIAL_SECONDS
