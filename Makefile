@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio pretrain pretrained clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -91,6 +91,12 @@ record: $(READY)  ## Record real trials over a sample of the space, to replay th
 
 portfolio: $(READY)  ## Derive the portfolio of warm starts from simulated workloads, and say what it is worth
 	$(BIN)/python -m tests.benchmarks.portfolio --write
+
+pretrain: $(READY)  ## Train the policy of the searcher ppo anew, from its seed (OUTPUT/pretrained)
+	$(BIN)/autotune pretrain --seed 0 --output $(OUTPUT)/pretrained
+
+pretrained: $(READY)  ## Compare ppo with other searchers on simulated workloads that it was not trained on
+	$(BIN)/python -m tests.benchmarks.pretrained_policy
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

@@ -28,6 +28,7 @@ def test_the_wheel_holds_three_packages_and_their_data(tmp_path):
     assert {"autotune/performance/hardware.csv", "autotune/performance/coefficients.yaml"} <= set(names)
     assert {f"autotune/planning/templates/{name}.html.jinja" for name in ("estimate", "plan")} <= set(names)
     assert "autotune/searchers/portfolio.yaml" in names
+    assert {"autotune_envs/pretrained/policy.npz", "autotune_envs/pretrained/card.json"} <= set(names)
     assert [name for name in names if name.startswith("autotune/report/") and name.endswith((".html", ".j2", ".css"))]
     assert not [name for name in names if "test_" in name]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotune import __version__
-from autotune.cli.commands import checking, comparing, looking, machine, planning, results, running, starting
+from autotune.cli.commands import checking, comparing, looking, machine, planning, results, running, starting, training
 from autotune.cli.exit_codes import epilog
 
 app = typer.Typer(
@@ -38,6 +38,6 @@ def root(
     """Declare what `--help` shows; `autotune.cli.border` has taken `--debug` away before."""
 
 
-for group in (starting, checking, planning, running, looking, results, comparing, machine):
+for group in (starting, checking, planning, running, looking, results, comparing, training, machine):
     for command in group.COMMANDS:
         app.command()(command)

@@ -20,7 +20,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "tpe": "tree-structured Parzen estimator (Optuna)",
     "gp": "Gaussian process (Optuna)",
     "cmaes": "CMA-ES with margin (Optuna)",
-    "ppo": "proximal policy optimisation (Stable-Baselines3)",
+    "ppo": "proximal policy optimisation (Stable-Baselines3), pre-trained on simulated workloads",
+    "ppo-scratch": "the same from scratch: it learns from the study's own trials alone",
     "deepspeed-autotuner": "the order of stages and micro-batches of DeepSpeed's own autotuner",
 }
 
@@ -64,6 +65,11 @@ def _create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hard
 
         return OptunaSearcher(space, sampler=name, seed=seed)
     if name == "ppo":
+        from autotune_envs.features import WorkloadFeatures
+        from autotune_envs.pretrained import PretrainedSearcher
+
+        return PretrainedSearcher(space, seed=seed, trial_budget=trial_budget, features=WorkloadFeatures.of(hardware))
+    if name == "ppo-scratch":
         from autotune_envs.features import WorkloadFeatures
         from autotune_envs.training import PpoSearcher
 

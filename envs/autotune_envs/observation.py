@@ -118,13 +118,17 @@ class StudyObserver:
         self._vector = np.zeros(list(self.fields.values())[-1].stop, dtype=np.float32)
         self._counts, self._scored, self._sums = np.zeros((3, sum(space.sizes)))
         self._outcomes = np.zeros(1 + len(FAILURE_KINDS))
-        self._part("workload")[:] = features.vector()
+        self.set_features(features)
 
     def observation_space(self) -> gymnasium.Space[Vector]:
         """Return the bounds of the observation."""
         low = np.concatenate([np.full(field.stop - field.start, field.low) for field in self.fields.values()])
         box = gymnasium.spaces.Box(low.astype(np.float32), np.ones(len(low), dtype=np.float32), dtype=np.float32)
         return cast("gymnasium.Space[Vector]", box)
+
+    def set_features(self, features: WorkloadFeatures) -> None:
+        """Replace what is known of the workload: a baseline's measurement may tell more."""
+        self._part("workload")[:] = features.vector()
 
     def add(self, trial: Trial) -> None:
         """Take in a finished trial; one that was cancelled says nothing of its configuration and is left out."""

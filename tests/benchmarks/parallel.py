@@ -95,7 +95,7 @@ def compare_proposals(opened: storage.Storage, sampler: str, workloads: int) -> 
 
 def searcher_of(kind: str, study: Study, seed: int) -> Searcher:
     """Return a new searcher."""
-    if kind == "ppo":
+    if kind == "ppo-scratch":
         return PpoSearcher(study.space, trial_budget=study.trial_budget, seed=seed)
     return OptunaSearcher(study.space, sampler=kind, seed=seed)
 
@@ -115,7 +115,7 @@ def compare_slots(opened: storage.Storage, kind: str, workloads: int) -> None:
         ratio = np.array(bests[slots]) / np.array(bests[1])
         error = ratio.std() / np.sqrt(workloads)
         print(
-            f"  {kind:8}  {slots:5}   {np.mean(bests[slots]):8.3f}   {ratio.mean():8.3f} +- {error:.3f}   {faster:8.1f}"
+            f"  {kind:11}  {slots:5}   {np.mean(bests[slots]):8.3f}   {ratio.mean():8.3f} +- {error:.3f}  {faster:8.1f}"
         )
 
 
@@ -124,13 +124,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", type=int, default=12, help="simulated workloads, one study each")
     parser.add_argument("--samplers", default="tpe,gp", help="whose simultaneous proposals are compared")
-    parser.add_argument("--searchers", default=",".join([*(name for name in SAMPLERS if name != "gp"), "ppo"]))
+    parser.add_argument("--searchers", default=",".join([*(name for name in SAMPLERS if name != "gp"), "ppo-scratch"]))
     chosen = parser.parse_args()
     opened = storage.connect("sqlite:///:memory:")
     for sampler in filter(None, chosen.samplers.split(",")):
         compare_proposals(opened, sampler, chosen.workloads)
     print(f"\nafter {TRIALS} trials, mean of {chosen.workloads} workloads")
-    print("  searcher  slots     best R   of one slot's         times as fast (simulated)")
+    print("  searcher     slots     best R   of one slot's         times as fast (simulated)")
     for kind in filter(None, chosen.searchers.split(",")):
         compare_slots(opened, kind, chosen.workloads)
     opened.close()

@@ -42,6 +42,9 @@ HARDWARE = Hardware(
 )
 
 
+TRIAL_SECONDS = 10.0
+
+
 @functools.cache
 def default_space() -> SearchSpace:
     """Return the default space on such hardware."""
@@ -70,7 +73,7 @@ class SimulatedWorkload:
         return SimulatedEvaluator(workload_seed=self.seed, noise=0.0)
 
     @functools.cached_property
-    def _reference(self) -> Reference:
+    def reference(self) -> Reference:
         outcome = self.measured(self.start.point)
         assert outcome.measurement is not None, "the start runs everywhere"
         return Reference.of(outcome.measurement)
@@ -108,13 +111,13 @@ class SimulatedWorkload:
             point=point,
             ds_config=config_file.build(self.start.ds_config, settings, world_size=HARDWARE.ranks),
             activation_checkpointing=bool(settings.get(config_file.ACTIVATION_CHECKPOINTING, False)),
-            budget=Budget(seconds=10.0),
+            budget=Budget(seconds=TRIAL_SECONDS),
         )
 
     def score(self, point: Point) -> float | None:
         """Return R; None where the trial fails."""
         outcome = self.measured(point)
-        return Objective().score(outcome.measurement, self._reference).value if outcome.measurement else None
+        return Objective().score(outcome.measurement, self.reference).value if outcome.measurement else None
 
     @functools.cached_property
     def optimum(self) -> tuple[Point, float]:

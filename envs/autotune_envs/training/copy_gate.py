@@ -34,16 +34,19 @@ class CopyGatePolicy(ActorCriticPolicy):
 
     def _build_mlp_extractor(self) -> None:
         levels = sum(self._sizes())
-        self.mlp_extractor = _WithIncumbent(
+        self.mlp_extractor = WithIncumbent(
             self.features_dim, self.net_arch, self.activation_fn, device=self.device, levels=levels
         )
 
     def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
-        hidden = self.mlp_extractor.latent_dim_pi - sum(self._sizes())
-        self.action_net = CopyGateHead(hidden, self._sizes(), gate_init=self.gate_init)
+        self.action_net = self._head()
         parameters: dict[str, Any] = {"lr": lr_schedule(1), **self.optimizer_kwargs}
         self.optimizer = self.optimizer_class(self.parameters(), **parameters)
+
+    def _head(self) -> nn.Module:
+        hidden = self.mlp_extractor.latent_dim_pi - sum(self._sizes())
+        return CopyGateHead(hidden, self._sizes(), gate_init=self.gate_init)
 
     def _sizes(self) -> list[int]:
         if not isinstance(self.action_dist, MultiCategoricalDistribution):
@@ -84,7 +87,7 @@ class CopyGateHead(nn.Module):
         return logits
 
 
-class _WithIncumbent(MlpExtractor):
+class WithIncumbent(MlpExtractor):
     """SB3's extractor, whose policy latent is followed by the first features: the incumbent's levels."""
 
     def __init__(self, *arguments: Any, levels: int, **keywords: Any) -> None:

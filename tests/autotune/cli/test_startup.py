@@ -21,7 +21,7 @@ from autotune.runners.rank_process import RankProcess
 HEAVY = {"torch", "ray", "optuna", "deepspeed", "pydantic", "numpy", "sqlalchemy", "rich", "yaml", "stable_baselines3"}
 HELP_S = 0.5
 COMMANDS = ["init", "launch", "resume", "stop", "studies", "status", "trials", "show", "logs"]
-COMMANDS += ["export", "validate", "report", "compare", "lint", "space", "doctor", "estimate", "plan"]
+COMMANDS += ["export", "validate", "report", "compare", "lint", "space", "doctor", "estimate", "plan", "pretrain"]
 COMMANDS += ["calibrate"]
 PROGRAM = """
 import json, sys

@@ -120,7 +120,7 @@ def test_it_is_diverse():
 
 def test_a_campaign_s_warm_start_goes_before_any_searcher():
     space = build(SpaceChanges(), hardware("cuda"), start={})
-    for name in ("random", "ppo", "deepspeed-autotuner"):
+    for name in ("random", "ppo", "ppo-scratch", "deepspeed-autotuner"):
         searcher = searchers.create(
             name, space, seed=0, trial_budget=16, hardware=hardware("cuda"), warm_start="portfolio"
         )
