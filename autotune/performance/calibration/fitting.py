@@ -12,7 +12,7 @@ from autotune.errors import StudyError
 from autotune.performance.arrays import Array, Numbers
 from autotune.performance.calibration.observations import LEVELS, Observations, Predictions, predict
 from autotune.performance.calibration.parameters import Parameters, calibration_priors
-from autotune.performance.calibration.value import TAILS, Calibration, Fitted
+from autotune.performance.calibration.value import TAILS, Calibration, Fitted, Solution
 from autotune.performance.coefficients import Prior
 from autotune.performance.devices import Cluster
 from autotune.performance.shape import ModelShape
@@ -34,6 +34,7 @@ def calibrate(
     cluster: Cluster,
     *,
     prior: Mapping[str, Prior] | None = None,
+    begin: Solution | None = None,
     **fixed: Numbers,
 ) -> Calibration:
     """Fit the coefficients to trials of one workload on one kind of hardware.
@@ -47,6 +48,7 @@ def calibrate(
         shape: of the model.
         cluster: what the trials ran on, as known beforehand (`machines.cluster_of`).
         prior: by default the table's (`calibration_priors`); `Calibration.as_prior()` of an earlier study.
+        begin: the solution of fewer trials of the same study, with the same prior; one round is enough from there.
         fixed: fields of `Configurations` that trials don't say, such as `flash_attention=1.0`.
 
     Raises:
@@ -60,9 +62,9 @@ def calibrate(
     known = prior or calibration_priors(is_cpu=bool(np.all(np.asarray(cluster.device.is_cpu) > 0)))
     names = tuple(known)
     problem = _Problem(shape, cluster, observations, known)
-    noise = dict(LEVELS)
-    logarithms = problem.prior_mean
-    for _ in range(ROUNDS):
+    noise = dict(LEVELS if begin is None else begin.noise)
+    logarithms = problem.prior_mean if begin is None else np.array(begin.mean)
+    for _ in range(ROUNDS if begin is None else 1):
         logarithms = problem.fit(logarithms, noise)
         noise = problem.noise(logarithms, noise)
     return Calibration(
