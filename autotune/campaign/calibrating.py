@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autotune.campaign.plan import checkpoints_at_start, objective_of, start_config
 from autotune.campaign.sections import Campaign
 from autotune.campaign.studies import campaign_of, recorded_hardware
-from autotune.errors import StudyError
+from autotune.errors import CampaignError, ResourceError, StudyError
 from autotune.evaluators.simulated_workload import drawn
 from autotune.hardware import Hardware
 from autotune.performance import ModelShape, Prior
 from autotune.performance.calibration import Calibration, calibrate
 from autotune.performance.machines import cluster_of
 from autotune.performance.subject import Subject
+from autotune.searchers.knowledge import ADVICE, StudyKnowledge
 from autotune.storage import StoredStudy
 from autotune.trials import Trial
 
@@ -48,6 +50,33 @@ def kept_calibration(stored: StoredStudy) -> Calibration | None:
     """Return the calibration that was kept with a study; None when there is none."""
     data = stored.attribute(_ATTRIBUTE)
     return None if data is None else Calibration.from_json(data)
+
+
+def knowledge_of(campaign: Campaign, hardware: Hardware) -> StudyKnowledge:
+    """Return what searchers may know of a campaign's study."""
+    config, _ = start_config(campaign, hardware)
+    return StudyKnowledge(
+        ds_config=config,
+        activation_checkpointing=checkpoints_at_start(campaign),
+        world_size=hardware.ranks,
+        objective=objective_of(campaign),
+        training_s=campaign.budget.seconds,
+        subject=lambda trials: subject_of(campaign, hardware, trials),
+    )
+
+
+def refuse_unknown_machines(campaign: Campaign, hardware: Hardware, *, because: str) -> None:
+    """Refuse a campaign on hardware that the performance model doesn't know, before anything is made.
+
+    Raises:
+        CampaignError: saying because of what, and what to do.
+    """
+    if campaign.evaluator == "simulated":
+        return
+    try:
+        cluster_of(hardware)
+    except ResourceError as error:
+        raise CampaignError(f"{because}: {error}; {ADVICE}") from error
 
 
 def subject_of(campaign: Campaign, hardware: Hardware, trials: Sequence[Trial]) -> Subject:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from autotune.errors import CampaignError
 
 if TYPE_CHECKING:
+    from autotune.campaign import Campaign
     from autotune.hardware import Hardware
     from autotune.searchers import Searcher
     from autotune.searchers.knowledge import StudyKnowledge
@@ -35,7 +36,7 @@ def create(
     trial_budget: int,
     hardware: Hardware,
     warm_start: Literal["none", "portfolio"] = "none",
-    knowledge: StudyKnowledge | None = None,
+    knowledge: Callable[[], StudyKnowledge] | None = None,
 ) -> Searcher:
     """Return a new searcher.
 
@@ -47,7 +48,7 @@ def create(
         trial_budget: trials of the whole study, for searchers that plan ahead.
         hardware: what trials run on, for searchers that go by it.
         warm_start: 'portfolio': it proposes the points of `autotune.searchers.portfolio` first.
-        knowledge: of the study, for searchers that go by the performance model.
+        knowledge: returns what is known of the study, for searchers that go by the performance model.
 
     Raises:
         CampaignError: when there is no such searcher, or it needs the `knowledge` that isn't given.
@@ -69,7 +70,7 @@ def _create(
     seed: int,
     trial_budget: int,
     hardware: Hardware,
-    knowledge: StudyKnowledge | None,
+    knowledge: Callable[[], StudyKnowledge] | None,
 ) -> Searcher:
     if name in OPTUNA_SAMPLERS:
         from autotune.searchers.optuna import OptunaSearcher
@@ -86,12 +87,26 @@ def _create(
 
         if knowledge is None:
             raise CampaignError("searcher: calibrated goes by what is known of the study; give knowledge")
-        return CalibratedSearcher(space, knowledge, seed=seed)
+        return CalibratedSearcher(space, knowledge(), seed=seed)
     if name == "deepspeed-autotuner":
         from autotune.searchers.deepspeed_autotuner import DeepSpeedAutotuner
 
         return DeepSpeedAutotuner(space, seed=seed)
     return _plug_in(name)(space, seed=seed, trial_budget=trial_budget)
+
+
+def check_hardware(campaign: Campaign) -> None:
+    """Refuse a searcher that can't go by the hardware of its campaign, before anything is made.
+
+    Raises:
+        CampaignError: saying what to do.
+    """
+    if campaign.searcher == "calibrated":
+        from autotune.campaign.calibrating import refuse_unknown_machines
+        from autotune.campaign.plan import hardware_of
+
+        because = "searcher: calibrated needs the performance model"
+        refuse_unknown_machines(campaign, hardware_of(campaign), because=because)
 
 
 def check(name: str) -> None:

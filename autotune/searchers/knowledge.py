@@ -12,6 +12,9 @@ from autotune.trials import Trial
 if TYPE_CHECKING:
     from autotune.performance.subject import Subject
 
+ADVICE = "search without the performance model (--searcher tpe)"
+"""What to do where the model can't speak."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyKnowledge:

@@ -159,11 +159,11 @@ def knowledge_of(workload: SimulatedWorkload) -> StudyKnowledge:
 def told(workload: SimulatedWorkload, number: int, point: Point, *, is_baseline: bool = False) -> Trial:
     """Return the trial of a point as a study would tell it."""
     settings = dict(workload.space.settings(point))
-    config = config_file.build(workload.start.ds_config, settings, world_size=HARDWARE.ranks)
+    outcome = workload.measured(point)
     return replace(
-        finished_trial(number, point, workload.score(point), is_baseline=is_baseline),
-        outcome=workload.measured(point),
-        ds_config=config,
+        finished_trial(number, point, workload.score_of(outcome), is_baseline=is_baseline),
+        outcome=outcome,
+        ds_config=config_file.build(workload.start.ds_config, settings, world_size=HARDWARE.ranks),
         activation_checkpointing=bool(settings[config_file.ACTIVATION_CHECKPOINTING]),
     )
 
@@ -185,7 +185,9 @@ def course(workload: SimulatedWorkload, searcher: Searcher, trials: int) -> tupl
 def run(chosen: argparse.Namespace) -> None:
     """Run the courses that the results file lacks."""
     path = Path(chosen.results)
-    done = {_key(row) for row in _rows(path)}
+    rows = list(_rows(path))
+    done = {_key(row) for row in rows}
+    optima = {(row["kind"], row["workload"]): row["optimum"] for row in rows}
     wanted = [tuple(name.split("+")) if "+" in name else (name, "none") for name in chosen.searchers.split(",")]
     for kind, seed in itertools.product(chosen.kinds.split(","), range(chosen.first, chosen.first + chosen.workloads)):
         workload = KINDS[kind](seed)
@@ -206,9 +208,9 @@ def run(chosen: argparse.Namespace) -> None:
                 trial_budget=chosen.trials,
                 hardware=HARDWARE,
                 warm_start=warm_start,
-                knowledge=knowledge_of(workload),
+                knowledge=functools.partial(knowledge_of, workload),
             )
-            row["optimum"] = workload.optimum[1]
+            row["optimum"] = optima[kind, seed] = optima.get((kind, seed)) or workload.optimum[1]
             row["scores"], row["taken_ms"] = course(workload, searcher, chosen.trials)
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

@@ -89,7 +89,10 @@ class SimulatedWorkload:
 
     def score(self, point: Point) -> float | None:
         """Return R; None where the trial fails."""
-        outcome = self.measured(point)
+        return self.score_of(self.measured(point))
+
+    def score_of(self, outcome: Outcome) -> float | None:
+        """Return R of what a trial came to; None where it failed."""
         return Objective().score(outcome.measurement, self._reference).value if outcome.measurement else None
 
     @functools.cached_property

@@ -26,6 +26,10 @@ MEMORY_NOISE = 0.05
 """Of the logarithm of memory needed, where a trial ran out of it or did not: what the formulas leave open."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
+TOLERANCE = 1e-8
+"""Relative change of the cost and of the logarithms at which a fit ends (scipy's own)."""
+ROUGH_TOLERANCE = 1e-3
+"""The same of a fit that begins at another's solution, and will itself be the beginning of the next."""
 
 
 def calibrate(
@@ -65,7 +69,7 @@ def calibrate(
     noise = dict(LEVELS if begin is None else begin.noise)
     logarithms = problem.prior_mean if begin is None else np.array(begin.mean)
     for _ in range(ROUNDS if begin is None else 1):
-        logarithms = problem.fit(logarithms, noise)
+        logarithms = problem.fit(logarithms, noise, tolerance=TOLERANCE if begin is None else ROUGH_TOLERANCE)
         noise = problem.noise(logarithms, noise)
     return Calibration(
         names=names,
@@ -89,7 +93,7 @@ class _Problem:
         self._spread = np.array([each.spread for each in prior.values()])
         self._seen = {kind: np.isfinite(values) for kind, values in observations.measured.items()}
 
-    def fit(self, start: Array, noise: Mapping[str, float]) -> Array:
+    def fit(self, start: Array, noise: Mapping[str, float], *, tolerance: float) -> Array:
         """Return the most probable logarithms for a given noise."""
         found = least_squares(
             lambda at: self._residuals(at[None], noise)[0],
@@ -97,6 +101,8 @@ class _Problem:
             jac=lambda at: self._jacobian(at, noise),
             loss=self._loss(),
             x_scale=self._spread,
+            ftol=tolerance,
+            xtol=tolerance,
             max_nfev=60,
         )
         return np.asarray(found.x)

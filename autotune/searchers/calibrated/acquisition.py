@@ -32,6 +32,10 @@ class History:
     """Asked and not told."""
 
 
+POWER = 1
+NORM = False
+
+
 class Judge:
     """Judges encodings; the ensemble's members believe what was observed, each put right by its own residuals.
 
@@ -67,12 +71,18 @@ class Judge:
     def robust(self, encodings: Array) -> Array:
         """Return values and, as the last row, their mean; shape (members + 1, points)."""
         found = self.values(encodings)
+        if NORM:
+            self.top = np.maximum(getattr(self, "top", 0.0), found.max(axis=1, keepdims=True))
+            found = found / self.top
         return np.concatenate([found, found.mean(axis=0)[None]])
 
     def improvement(self, encodings: Array) -> Array:
         """Return values and, as the last row, the expected improvement; shape (members + 1, points)."""
         logarithm, deviation, success = self._members(encodings)
-        gain = expected_improvement(logarithm, deviation, self.best) * success
+        gain = expected_improvement(logarithm, deviation, self.best) * success**POWER
+        if NORM:
+            self.top = np.maximum(getattr(self, "top", 0.0), (np.exp(logarithm) * success).max(axis=1, keepdims=True))
+            gain = gain / self.top
         return np.concatenate([np.exp(logarithm) * success, gain.mean(axis=0)[None]])
 
     def _conditioned(self, encodings: Array, logarithms: Array) -> Residuals:

@@ -138,7 +138,8 @@ class EncodedSpace:
         """Return the fields that a dimension decides, each with one number per level.
 
         Only the dimension's own keys are read over a background of NaN: what stays NaN at every level is not decided;
-        at some, its key is gone from the configuration, and DeepSpeed's default holds.
+        at some, its key is gone from the configuration, and DeepSpeed's default holds. What a stage means for overlapping
+        depends on the other settings: see `_unset`.
         """
         keys = {dimension.name, *config_file.keys_of(dimension.name)}
         if dimension.name == MICRO_BATCH and self._space.global_batch is not None:
@@ -155,7 +156,7 @@ class EncodedSpace:
         return {
             name: np.where(np.isnan(column), getattr(defaults, name), column)
             for name, column in columns.items()
-            if not np.all(np.isnan(column))
+            if not np.all(np.isnan(column)) and (name != "overlap_comm" or dimension.name == _OVERLAP)
         }
 
     def _canonical(self, encodings: Array) -> tuple[Array, Array]:

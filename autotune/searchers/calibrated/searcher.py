@@ -24,7 +24,7 @@ from autotune.performance.subject import Subject
 from autotune.searchers.calibrated.acquisition import History, Judge
 from autotune.searchers.calibrated.climbing import Climber, Pool, climb
 from autotune.searchers.calibrated.encodings import EncodedSpace
-from autotune.searchers.knowledge import StudyKnowledge
+from autotune.searchers.knowledge import ADVICE, StudyKnowledge
 from autotune.space import SearchSpace
 from autotune.trials import Point, Trial
 
@@ -40,7 +40,6 @@ THOMPSON_CLIMBERS = 4
 """That climb what single members take R to be: their optima are alternatives (Thompson 1933)."""
 TRAINING_S = 10.0
 """Training time at which losses are compared, where nothing was measured and the campaign doesn't say it."""
-ADVICE = "search by another searcher (--searcher tpe)"
 
 _Encoding = tuple[int, ...]
 
@@ -151,7 +150,7 @@ class CalibratedSearcher:
         try:
             subject = self._knowledge.subject(trials)
         except (StudyError, ResourceError) as error:
-            raise SearcherError(f"searcher calibrated: {error}; {ADVICE}") from error
+            raise SearcherError(f"searcher: calibrated needs the performance model: {error}; {ADVICE}") from error
         space = self._encoded or EncodedSpace(
             self._space,
             self._knowledge.ds_config,
