@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio search clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -91,6 +91,10 @@ record: $(READY)  ## Record real trials over a sample of the space, to replay th
 
 portfolio: $(READY)  ## Derive the portfolio of warm starts from simulated workloads, and say what it is worth
 	$(BIN)/python -m tests.benchmarks.portfolio --write
+
+search: $(READY)  ## Compare searchers on simulated workloads, with a right and a wrong performance model (hours; goes on)
+	mkdir -p $(OUTPUT)
+	$(BIN)/python -m tests.benchmarks.search --results $(OUTPUT)/search.jsonl
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

@@ -1,6 +1,6 @@
-"""Compare searchers on simulated workloads, as shares of the best known R: drawn from the model's priors, and shifted.
+"""Compare searchers on simulated workloads, drawn from the model's priors and shifted: shares of the best known R.
 
-A drawn workload is what the performance model believes possible, so a searcher that goes by the model has the right one.
+A drawn workload is what the performance model believes possible: a searcher that goes by the model has the right one.
 In a shifted one every coefficient is off by another factor of exp(N(0, 1/2)), and throughput and the fall of the loss
 are each multiplied by a smooth function of pairs of dimensions, which the model doesn't have.
 
@@ -160,16 +160,19 @@ def told(workload: SimulatedWorkload, number: int, point: Point, *, is_baseline:
     """Return the trial of a point as a study would tell it."""
     settings = dict(workload.space.settings(point))
     outcome = workload.measured(point)
+    score = workload.score_of(outcome)
     return replace(
-        finished_trial(number, point, workload.score_of(outcome), is_baseline=is_baseline),
+        finished_trial(number, point, score.value if score else None, is_baseline=is_baseline),
         outcome=outcome,
+        throughput_ratio=score.throughput_ratio if score else None,
+        convergence_ratio=score.convergence_ratio if score else None,
         ds_config=config_file.build(workload.start.ds_config, settings, world_size=HARDWARE.ranks),
         activation_checkpointing=bool(settings[config_file.ACTIVATION_CHECKPOINTING]),
     )
 
 
 def course(workload: SimulatedWorkload, searcher: Searcher, trials: int) -> tuple[list[float | None], list[float]]:
-    """Return R of each trial beside the start's, None where it failed, and the ms of processor time of each proposal."""
+    """Return R of each trial beside the start's, None where it failed, and each proposal's ms of processor time."""
     searcher.tell(told(workload, 0, workload.start.point, is_baseline=True))
     scores, taken_ms = [], []
     for number in range(1, trials + 1):
@@ -189,9 +192,11 @@ def run(chosen: argparse.Namespace) -> None:
     done = {_key(row) for row in rows}
     optima = {(row["kind"], row["workload"]): row["optimum"] for row in rows}
     wanted = [tuple(name.split("+")) if "+" in name else (name, "none") for name in chosen.searchers.split(",")]
-    for kind, seed in itertools.product(chosen.kinds.split(","), range(chosen.first, chosen.first + chosen.workloads)):
+    workloads = range(chosen.first, chosen.first + chosen.workloads)
+    # Seeds turn slowest, so that what is there early is of all workloads and searchers.
+    for searcher_seed, kind, seed in itertools.product(range(chosen.seeds), chosen.kinds.split(","), workloads):
         workload = KINDS[kind](seed)
-        for (name, warm_start), searcher_seed in itertools.product(wanted, range(chosen.seeds)):
+        for name, warm_start in wanted:
             row: dict[str, Any] = {
                 "kind": kind,
                 "workload": seed,

@@ -15,7 +15,7 @@ import numpy as np
 from autotune import ds_config as config_file
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.hardware import Hardware
-from autotune.objective import Objective, Reference
+from autotune.objective import Objective, Reference, Score
 from autotune.space import SearchSpace
 from autotune.study import Start
 from autotune.trials import Budget, Outcome, Point, TrialRequest
@@ -89,11 +89,12 @@ class SimulatedWorkload:
 
     def score(self, point: Point) -> float | None:
         """Return R; None where the trial fails."""
-        return self.score_of(self.measured(point))
+        score = self.score_of(self.measured(point))
+        return score.value if score else None
 
-    def score_of(self, outcome: Outcome) -> float | None:
-        """Return R of what a trial came to; None where it failed."""
-        return Objective().score(outcome.measurement, self._reference).value if outcome.measurement else None
+    def score_of(self, outcome: Outcome) -> Score | None:
+        """Return R of what a trial came to, and its parts; None where it failed."""
+        return Objective().score(outcome.measurement, self._reference) if outcome.measurement else None
 
     @functools.cached_property
     def optimum(self) -> tuple[Point, float]:

@@ -24,7 +24,7 @@ def launch(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What proposes configurations: random, tpe, gp, cmaes, ppo, deepspeed-autotuner, "
+            help="What proposes configurations: random, tpe, gp, cmaes, ppo, calibrated, deepspeed-autotuner, "
             "or module:attribute; "
             "the campaign's by default.",
             show_default=False,

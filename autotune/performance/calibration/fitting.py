@@ -26,10 +26,12 @@ MEMORY_NOISE = 0.05
 """Of the logarithm of memory needed, where a trial ran out of it or did not: what the formulas leave open."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
-TOLERANCE = 1e-8
-"""Relative change of the cost and of the logarithms at which a fit ends (scipy's own)."""
-ROUGH_TOLERANCE = 1e-3
+EVALUATIONS = 60
+"""Of the residuals, in one round at most."""
+FEW_EVALUATIONS = 8
 """The same of a fit that begins at another's solution, and will itself be the beginning of the next."""
+TOLERANCE, ROUGH_TOLERANCE = 1e-8, 1e-3
+"""Relative change of the cost and of the logarithms at which a round ends (scipy's own), and of such a fit."""
 
 
 def calibrate(
@@ -69,7 +71,7 @@ def calibrate(
     noise = dict(LEVELS if begin is None else begin.noise)
     logarithms = problem.prior_mean if begin is None else np.array(begin.mean)
     for _ in range(ROUNDS if begin is None else 1):
-        logarithms = problem.fit(logarithms, noise, tolerance=TOLERANCE if begin is None else ROUGH_TOLERANCE)
+        logarithms = problem.fit(logarithms, noise, roughly=begin is not None)
         noise = problem.noise(logarithms, noise)
     return Calibration(
         names=names,
@@ -93,8 +95,9 @@ class _Problem:
         self._spread = np.array([each.spread for each in prior.values()])
         self._seen = {kind: np.isfinite(values) for kind, values in observations.measured.items()}
 
-    def fit(self, start: Array, noise: Mapping[str, float], *, tolerance: float) -> Array:
+    def fit(self, start: Array, noise: Mapping[str, float], *, roughly: bool) -> Array:
         """Return the most probable logarithms for a given noise."""
+        tolerance = ROUGH_TOLERANCE if roughly else TOLERANCE
         found = least_squares(
             lambda at: self._residuals(at[None], noise)[0],
             start,
@@ -103,7 +106,7 @@ class _Problem:
             x_scale=self._spread,
             ftol=tolerance,
             xtol=tolerance,
-            max_nfev=60,
+            max_nfev=FEW_EVALUATIONS if roughly else EVALUATIONS,
         )
         return np.asarray(found.x)
 

@@ -1,4 +1,4 @@
-"""Calibrated search: the performance model, fitted anew to each trial, proposes; a Gaussian process learns its errors."""
+"""Calibrated search: the performance model, fitted to each trial, proposes; a Gaussian process learns its errors."""
 
 from autotune.searchers.calibrated.searcher import CalibratedSearcher
 

@@ -1,4 +1,4 @@
-"""Local search for several objectives at once: each climber moves to its best neighbour, and all share what they see."""
+"""Local search for several objectives at once: each climber moves to its best neighbour, all share what they see."""
 
 from __future__ import annotations
 

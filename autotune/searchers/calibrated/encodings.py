@@ -23,8 +23,8 @@ _FIELDS = tuple(field.name for field in fields(Configurations))
 class EncodedSpace:
     """Encodings are rows of level indices, shape (points, dimensions), dtype int16.
 
-    A trial's configuration is the start's with the point's settings laid over it (`Study.request`). Each setting decides
-    some fields of `Configurations` by itself, so one table of them by level serves all points.
+    A trial's configuration is the start's with the point's settings laid over it (`Study.request`). Each setting
+    decides some fields of `Configurations` by itself, so one table of them by level serves all points.
 
     Args:
         space: what is searched.
@@ -138,8 +138,8 @@ class EncodedSpace:
         """Return the fields that a dimension decides, each with one number per level.
 
         Only the dimension's own keys are read over a background of NaN: what stays NaN at every level is not decided;
-        at some, its key is gone from the configuration, and DeepSpeed's default holds. What a stage means for overlapping
-        depends on the other settings: see `_unset`.
+        at some, its key is gone from the configuration, and DeepSpeed's default holds. What a stage means for
+        overlapping depends on the other settings: see `_unset`.
         """
         keys = {dimension.name, *config_file.keys_of(dimension.name)}
         if dimension.name == MICRO_BATCH and self._space.global_batch is not None:

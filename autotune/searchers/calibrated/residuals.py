@@ -1,4 +1,4 @@
-"""What the calibrated model still gets wrong: an exact Gaussian process on the residuals of log R.
+"""What the calibrated model still gets wrong: an exact Gaussian process on the residuals of a logarithm.
 
 Of the libraries that are dependencies none has a public Gaussian process (Optuna's is private to its sampler), and an
 exact one of a few dozen trials is two calls of scipy (Rasmussen and Williams 2006, algorithm 2.1).
@@ -15,11 +15,11 @@ from scipy.linalg import block_diag, cho_solve, cholesky, solve_triangular
 from autotune.performance.arrays import Array
 
 AMPLITUDES = (0.1, 0.2, 0.4, 0.8)
-"""Standard deviations of the residuals of log R that are tried; a factor of 1.1 to 2.2."""
+"""Standard deviations of the residuals that are tried; a factor of 1.1 to 2.2."""
 LENGTHS = (0.5, 1.0, 2.0)
 """A whole ordered dimension, or another level of one without order, is 1."""
 NOISES = (0.03, 0.1)
-"""Of one trial's log R: 2 to 5 % between runs of one configuration, more where a machine drifts."""
+"""Of one trial's logarithm: 2 to 5 % between runs of one configuration, more where a machine drifts."""
 USUAL_AMPLITUDE, AMPLITUDE_SPREAD = 0.2, 0.7
 """Log-normal prior of the amplitude: what the formulas' step times are off after calibration, .1 to .4."""
 ADDITIVE = 0.5
@@ -55,7 +55,7 @@ class Residuals:
     Args:
         kernels: to choose from.
         indicators: of the points observed, shape (trials, levels).
-        residuals: of log R, shape (members, trials).
+        residuals: of a logarithm, shape (members, trials).
     """
 
     def __init__(self, kernels: Sequence[Kernel], indicators: Array, residuals: Array) -> None:
@@ -75,7 +75,7 @@ class Residuals:
         self._weights = cho_solve((self._root, True), residuals.T)
 
     def at(self, indicators: Array) -> tuple[Array, Array]:
-        """Return mean, shape (members, points), and standard deviation, shape (points,), of log R's residual."""
+        """Return mean, shape (members, points), and standard deviation, shape (points,), of the residuals."""
         across = self.amplitude**2 * self._kernel.between(indicators, self._indicators)
         explained = solve_triangular(self._root, across.T, lower=True)
         variance = self.amplitude**2 - np.sum(explained**2, axis=0)

@@ -106,7 +106,8 @@ class CalibratedSearcher:
             )
         self._open = [tuple(encoding) for encoding in json.loads(state.get("open", "[]"))]
         ended = json.loads(state.get("solution", "null"))
-        self._solution = None if ended is None else Solution(mean=tuple(ended["mean"]), noise=ended["noise"])
+        if ended is not None and len(ended["mean"]) == len(calibration_priors(is_cpu=False)):  # else another version's
+            self._solution = Solution(mean=tuple(ended["mean"]), noise=ended["noise"])
         for trial in history:
             self.tell(trial)
         self._lost = list(self._open)
@@ -122,7 +123,7 @@ class CalibratedSearcher:
         history = self._history(space)
         is_first = not len(history.open) and all(trial.is_baseline for trial in self._trials.values())
         members = ROBUST_MEMBERS if is_first else MEMBERS
-        judge = Judge(space, fit.expectation(members, generator), history)
+        judge = Judge(space, fit.expectation(members, generator), fit.objective, history)
         pool = Pool(judge.robust if is_first else judge.improvement)
         pool.add(space.sample(generator, SAMPLES))
         if len(history.scored):
@@ -180,6 +181,9 @@ class CalibratedSearcher:
         return History(
             scored=rows([self._space.encode(trial.point) for trial in scored]),
             scores=np.array([float(trial.score or 0.0) for trial in scored]),
+            ratios=np.array(
+                [[trial.throughput_ratio or 0.0, trial.convergence_ratio or 0.0] for trial in scored]
+            ).T.reshape(2, len(scored)),
             failed=rows([self._space.encode(trial.point) for trial in failed]),
             open=rows(self._open),
         )
@@ -199,15 +203,15 @@ class _Fit:
         self.space = space
         self._subject = subject
         self._calibration = calibration
-        self._objective = knowledge.objective
+        self.objective = knowledge.objective
         self._convergence_at_s = knowledge.training_s or TRAINING_S
         self._reference = space.start
         if first is not None and first.measurement is not None:
             self._convergence_at_s = first.measurement.convergence_time_s
             self._reference = configurations_of([first], **subject.fixed)
             learnt = Reference.of(first.measurement).convergence_per_second is not None
-            if not learnt and self._objective.alpha > 0:  # `Objective.score` leaves the term out then
-                self._objective = Objective(alpha=self._objective.alpha, beta=0.0)
+            if not learnt and self.objective.alpha > 0:  # `Objective.score` leaves the term out then
+                self.objective = Objective(alpha=self.objective.alpha, beta=0.0)
 
     def expectation(self, members: int, generator: np.random.Generator) -> Expectation:
         """Return what an ensemble drawn from the posterior expects."""
@@ -222,7 +226,7 @@ class _Fit:
             parameters,
             reference=self._reference,
             convergence_at_s=self._convergence_at_s,
-            objective=self._objective,
+            objective=self.objective,
         )
 
 
