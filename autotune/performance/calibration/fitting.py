@@ -26,12 +26,10 @@ MEMORY_NOISE = 0.05
 """Of the logarithm of memory needed, where a trial ran out of it or did not: what the formulas leave open."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
-EVALUATIONS = 60
-"""Of the residuals, in one round at most."""
-FEW_EVALUATIONS = 8
+TOLERANCE = 1e-8
+"""Relative change of the cost and of the logarithms at which a round ends (scipy's own)."""
+ROUGH_TOLERANCE = 1e-3
 """The same of a fit that begins at another's solution, and will itself be the beginning of the next."""
-TOLERANCE, ROUGH_TOLERANCE = 1e-8, 1e-3
-"""Relative change of the cost and of the logarithms at which a round ends (scipy's own), and of such a fit."""
 
 
 def calibrate(
@@ -106,7 +104,7 @@ class _Problem:
             x_scale=self._spread,
             ftol=tolerance,
             xtol=tolerance,
-            max_nfev=FEW_EVALUATIONS if roughly else EVALUATIONS,
+            max_nfev=60,
         )
         return np.asarray(found.x)
 

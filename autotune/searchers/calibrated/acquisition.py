@@ -15,6 +15,8 @@ from autotune.searchers.calibrated.residuals import LENGTHS, Kernel, Residuals
 
 LEAST_RATIO = 0.1
 """A ratio to the start below this is as bad: the logarithm of less would only tell how bad."""
+CAUTION = 2.0
+"""Power of the probability of success: 1 weighs a failure like any other trial without gain, but it tells less."""
 FAILURE_WEIGHT = 2.0
 """How many like trials the model's own failure probability counts for."""
 FAILURE_LENGTH = 0.3
@@ -85,7 +87,7 @@ class Judge:
         """
         logarithms, deviations, success = self._ratios(encodings)
         mean, deviation = self._joined(logarithms, deviations)
-        gain = expected_improvement(mean, deviation, self.best) * success
+        gain = expected_improvement(mean, deviation, self.best) * success**CAUTION
         return np.concatenate([self._score(np.exp(logarithms)) * success, gain.mean(axis=0)[None]])
 
     def _condition(self, kernels: list[Kernel], encodings: Array, observed: Array) -> None:
@@ -119,15 +121,13 @@ class Judge:
         return np.log(mean) - variance / 2.0, np.sqrt(variance)
 
     def _failure(self, expected: Array, indicators: Array) -> Array:
-        """Return the failure probability: the model's, or more where like points failed more often than it says.
+        """Return the failure probability, the model's mixed with what became of like points.
 
-        That is a kernel estimate whose prior counts `FAILURE_WEIGHT` trials (Goetschalckx et al. 2011, continuous
-        correlated beta processes). Successes of like points are the calibration's to learn from: memory and learning
-        rates have edges, which a kernel smooths away.
+        A kernel estimate whose prior counts `FAILURE_WEIGHT` trials (Goetschalckx et al. 2011, continuous correlated
+        beta processes).
         """
         alike = self._near.between(indicators, self._tried)
-        seen = (FAILURE_WEIGHT * expected + alike @ self._has_failed) / (FAILURE_WEIGHT + alike.sum(axis=1))
-        return np.asarray(np.maximum(expected, seen))
+        return np.asarray((FAILURE_WEIGHT * expected + alike @ self._has_failed) / (FAILURE_WEIGHT + alike.sum(axis=1)))
 
 
 def expected_improvement(logarithm: Array, deviation: Array, best: float) -> Array:
