@@ -41,7 +41,7 @@ def calibrate_study(stored: StoredStudy, *, prior: Mapping[str, Prior] | None = 
     """
     campaign, trials = campaign_of(stored), stored.trials()
     subject = subject_of(campaign, recorded_hardware(stored), trials)
-    found = calibrate(trials, subject.shape, subject.cluster, prior=prior, **subject.fixed)
+    found = calibrate(trials, subject.shape, subject.cluster, prior=prior, begin=None, **subject.fixed)
     stored.set_attribute(_ATTRIBUTE, found.to_json())
     return found
 

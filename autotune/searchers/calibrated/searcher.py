@@ -160,12 +160,14 @@ class CalibratedSearcher:
             fixed=subject.fixed,
         )
         self._encoded = space
+        calibration: Calibration | None = None
         try:
-            calibration = calibrate(trials, subject.shape, subject.cluster, begin=self._solution, **subject.fixed)
-        except StudyError:  # no trial tells anything yet: the priors alone
-            calibration = None
-        else:
+            calibration = calibrate(
+                trials, subject.shape, subject.cluster, prior=None, begin=self._solution, **subject.fixed
+            )
             self._solution = calibration.solution
+        except StudyError:
+            pass  # no trial tells anything yet: the priors alone
         first = next((trial for trial in trials if trial.measurement is not None), None)
         self._fit = _Fit(subject, space, calibration, self._knowledge, first)
         return self._fit

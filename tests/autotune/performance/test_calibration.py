@@ -314,3 +314,20 @@ class TestMachines:
     def test_an_unknown_one_is_refused(self, called):
         with pytest.raises(ResourceError, match="which is like none of the hardware table's"):
             table_name(called, memory_bytes=16 * 2**30)
+
+
+def test_a_fit_that_begins_at_the_solution_of_fewer_trials_comes_to_the_same():
+    trials = calibrated_trials.everything()[:24]
+    shape, machines, fixed = calibrated_trials.SHAPE, cluster_of(calibrated_trials.HARDWARE), calibrated_trials.FIXED
+    before = calibrate(trials[:23], shape, machines, **fixed)
+    anew, onwards = (
+        predict(
+            shape,
+            machines,
+            Observations.of(trials, **fixed),
+            calibrate(trials, shape, machines, prior=None, begin=begin, **fixed).parameters(),
+        )
+        for begin in (None, before.solution)
+    )
+    for kind in ("step_time", "memory", "loss"):
+        np.testing.assert_allclose(onwards.measured[kind], anew.measured[kind], atol=0.03)
