@@ -26,6 +26,7 @@ from autotune.searchers.knowledge import StudyKnowledge
 from autotune.searchers.optuna import OptunaSearcher
 from autotune.space import ACCUMULATION, MICRO_BATCH
 from autotune.testing.searchers import SPACE, SearcherContract, finished_trial
+from autotune.trials import Failure, FailureKind, Outcome
 from autotune_spaces import SpaceChanges, build
 from tests.benchmarks.search import course, knowledge_of
 from tests.benchmarks.simulated_workloads import HARDWARE, SimulatedWorkload
@@ -186,15 +187,18 @@ def test_it_learns_far_faster_than_random(seed):
     assert max(score or 0.0 for score in found) > 1.4 * np.mean(best)
 
 
-def test_points_that_fail_for_whatever_reason_are_left():
-    """The model sees no reason why stage 0 should crash; after three times hardly anything of it is proposed."""
+def test_a_point_whose_like_all_crashed_is_not_the_next():
+    """The model sees no reason why they should; without these crashes the point is the first."""
+    first = CalibratedSearcher(SPACE, knowledge(), seed=0).ask()
+    encoded = EncodedSpace(SPACE, DS_CONFIG, activation_checkpointing=False, world_size=4, fixed={})
+    near = encoded.neighbours(np.array([SPACE.encode(first)], dtype=np.int16))
+    alike = {tuple(int(level) for level in row) for row in near} - {SPACE.encode(first)}
+    crash = Outcome(failure=Failure(kind=FailureKind.CRASH, reason="made up"))
     searcher = CalibratedSearcher(SPACE, knowledge(), seed=0)
-    stages = []
-    for number in range(14):
-        point = searcher.ask()
-        stages.append(point["zero_optimization.stage"])
-        searcher.tell(finished_trial(number, point, None if point["zero_optimization.stage"] < 2 else 1.0))
-    assert sum(stage >= 2 for stage in stages[7:]) > 3
+    for number, code in enumerate(sorted(alike), 1):
+        searcher.tell(replace(finished_trial(number, SPACE.decode(code), None), outcome=crash))
+    next_code = SPACE.encode(searcher.ask())
+    assert sum(one != other for one, other in zip(next_code, SPACE.encode(first), strict=True)) > 1
 
 
 def test_what_only_the_baseline_can_tell_is_said_in_words():
