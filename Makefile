@@ -7,7 +7,7 @@ STUDY ?= quickstart-$(shell date +%Y%m%d-%H%M%S)
 OUTPUT := quickstart_output
 WORKERS ?= auto
 
-.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio pretrain pretrained clean
+.PHONY: help setup quickstart test test-all coverage lint check bench bench-controller bench-trials soak twice scripts failures pruning calibration validate-model claims referee record portfolio pretrain pretrained search clean
 
 help:  ## Say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -97,6 +97,10 @@ pretrain: $(READY)  ## Train the policy of the searcher ppo anew, from its seed 
 
 pretrained: $(READY)  ## Compare ppo with other searchers on simulated workloads that it was not trained on
 	$(BIN)/python -m tests.benchmarks.pretrained_policy
+
+search: $(READY)  ## Compare searchers on simulated workloads, with a right and a wrong performance model (hours; goes on)
+	mkdir -p $(OUTPUT)
+	$(BIN)/python -m tests.benchmarks.search --results $(OUTPUT)/search.jsonl
 
 clean:  ## Remove the virtual environment and what the quickstart made
 	rm -rf $(VENV) $(OUTPUT)

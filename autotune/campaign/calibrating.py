@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from autotune.campaign.plan import checkpoints_at_start, objective_of, start_config
 from autotune.campaign.sections import Campaign
 from autotune.campaign.studies import campaign_of, recorded_hardware
-from autotune.errors import ResourceError, StudyError, UnreadableStudyError
+from autotune.errors import CampaignError, ResourceError, StudyError, UnreadableStudyError
 from autotune.evaluators.simulated_workload import drawn
 from autotune.hardware import Hardware
 from autotune.performance import Cluster, ModelShape, Prior
 from autotune.performance.calibration import Calibration, Check, calibrate, left_out
 from autotune.performance.machines import cluster_of
 from autotune.performance.subject import Subject
+from autotune.searchers.knowledge import ADVICE, StudyKnowledge
 from autotune.storage import Storage, StoredStudy
 from autotune.trials import Trial
 
@@ -41,7 +43,7 @@ def calibrate_study(stored: StoredStudy) -> Calibration:
     """
     campaign, trials = campaign_of(stored), stored.trials()
     subject = subject_of(campaign, recorded_hardware(stored), trials)
-    found = calibrate(trials, subject.shape, subject.cluster, prior=prior_of(stored), **subject.fixed)
+    found = calibrate(trials, subject.shape, subject.cluster, prior=prior_of(stored), begin=None, **subject.fixed)
     stored.set_attribute(_ATTRIBUTE, found.to_json())
     return found
 
@@ -154,6 +156,33 @@ def machines_of(campaign: Campaign, hardware: Hardware) -> Cluster:
         return machines
     capacity = min(float(limit), float(machines.device.memory_bytes))
     return replace(machines, device=replace(machines.device, memory_bytes=capacity))
+
+
+def knowledge_of(campaign: Campaign, hardware: Hardware) -> StudyKnowledge:
+    """Return what searchers may know of a campaign's study."""
+    config, _ = start_config(campaign, hardware)
+    return StudyKnowledge(
+        ds_config=config,
+        activation_checkpointing=checkpoints_at_start(campaign),
+        world_size=hardware.ranks,
+        objective=objective_of(campaign),
+        training_s=campaign.budget.seconds,
+        subject=lambda trials: subject_of(campaign, hardware, trials),
+    )
+
+
+def refuse_unknown_machines(campaign: Campaign, hardware: Hardware, *, because: str) -> None:
+    """Refuse a campaign on hardware that the performance model doesn't know, before anything is made.
+
+    Raises:
+        CampaignError: saying because of what, and what to do.
+    """
+    if campaign.evaluator == "simulated":
+        return
+    try:
+        cluster_of(hardware)
+    except ResourceError as error:
+        raise CampaignError(f"{because}: {error}; {ADVICE}") from error
 
 
 def subject_of(campaign: Campaign, hardware: Hardware, trials: Sequence[Trial]) -> Subject:

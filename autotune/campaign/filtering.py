@@ -52,7 +52,7 @@ def filtered(searcher: Searcher, stored: StoredStudy, study: Study) -> Searcher:
     def calibrated(trials: Sequence[Trial]) -> MemoryFilter | None:
         try:
             subject = subject_of(campaign, hardware, trials)
-            found = calibrate(trials, subject.shape, subject.cluster, prior=prior, **subject.fixed)
+            found = calibrate(trials, subject.shape, subject.cluster, prior=prior, begin=None, **subject.fixed)
         except StudyError:  # no trial tells anything yet
             return None
         judge = MemoryFilter.of(subject.shape, found, seed=0, **subject.fixed)

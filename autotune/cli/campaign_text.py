@@ -130,7 +130,7 @@ objective: {alpha: 0.5, beta: 0.5}
 # Trials in all, your own configuration's included.
 trials: 32
 
-# What proposes configurations: random, tpe, gp, cmaes, ppo, ppo-scratch or deepspeed-autotuner.
+# What proposes configurations: random, tpe, gp, cmaes, ppo, ppo-scratch, calibrated or deepspeed-autotuner.
 searcher: tpe
 # warm_start: portfolio          # first a few points that are good across workloads, whichever the searcher
 seed: 0

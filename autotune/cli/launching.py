@@ -105,7 +105,12 @@ def configured(
 
 
 def create(campaign: Campaign, storage: Storage, *, name: str) -> StoredStudy:
-    """Make the study, and let it remember its searcher and budget."""
+    """Make the study, and let it remember its searcher and budget.
+
+    Raises:
+        AutotuneError: when the campaign can't be used, by its searcher or at all; nothing is made then.
+    """
+    searchers.check_hardware(campaign)
     stored = campaigns.create(campaign, storage, name=name)
     stored.set_attribute("searcher", campaign.searcher)
     stored.set_attribute("trial_budget", campaign.trials)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Literal, cast
 from autotune.errors import CampaignError
 
 if TYPE_CHECKING:
+    from autotune.campaign import Campaign
     from autotune.hardware import Hardware
     from autotune.searchers import Searcher
+    from autotune.searchers.knowledge import StudyKnowledge
     from autotune.space import SearchSpace
 
 OPTUNA_SAMPLERS = ("random", "tpe", "gp", "cmaes")
@@ -22,6 +24,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "cmaes": "CMA-ES with margin (Optuna)",
     "ppo": "proximal policy optimisation (Stable-Baselines3), pre-trained on simulated workloads",
     "ppo-scratch": "the same from scratch: it learns from the study's own trials alone",
+    "calibrated": "the performance model, calibrated to the trials, and a Gaussian process on what it gets wrong",
     "deepspeed-autotuner": "the order of stages and micro-batches of DeepSpeed's own autotuner",
 }
 
@@ -34,6 +37,7 @@ def create(
     trial_budget: int,
     hardware: Hardware,
     warm_start: Literal["none", "portfolio"] = "none",
+    knowledge: Callable[[], StudyKnowledge] | None = None,
 ) -> Searcher:
     """Return a new searcher.
 
@@ -45,12 +49,13 @@ def create(
         trial_budget: trials of the whole study, for searchers that plan ahead.
         hardware: what trials run on, for searchers that go by it.
         warm_start: 'portfolio': it proposes the points of `autotune.searchers.portfolio` first.
+        knowledge: returns what is known of the study, for searchers that go by the performance model.
 
     Raises:
-        CampaignError: when there is no such searcher.
+        CampaignError: when there is no such searcher, or it needs the `knowledge` that isn't given.
     """
     check(name)
-    searcher = _create(name, space, seed=seed, trial_budget=trial_budget, hardware=hardware)
+    searcher = _create(name, space, seed=seed, trial_budget=trial_budget, hardware=hardware, knowledge=knowledge)
     if warm_start == "none":
         return searcher
     from autotune.searchers.portfolio import portfolio
@@ -59,7 +64,15 @@ def create(
     return WarmStarted(searcher, space, portfolio())
 
 
-def _create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hardware: Hardware) -> Searcher:
+def _create(
+    name: str,
+    space: SearchSpace,
+    *,
+    seed: int,
+    trial_budget: int,
+    hardware: Hardware,
+    knowledge: Callable[[], StudyKnowledge] | None,
+) -> Searcher:
     if name in OPTUNA_SAMPLERS:
         from autotune.searchers.optuna import OptunaSearcher
 
@@ -75,11 +88,31 @@ def _create(name: str, space: SearchSpace, *, seed: int, trial_budget: int, hard
 
         features = WorkloadFeatures.of(hardware)
         return PpoSearcher(space, seed=seed, trial_budget=trial_budget, features=features)
+    if name == "calibrated":
+        from autotune.searchers.calibrated import CalibratedSearcher
+
+        if knowledge is None:
+            raise CampaignError("searcher: calibrated goes by what is known of the study; give knowledge")
+        return CalibratedSearcher(space, knowledge(), seed=seed)
     if name == "deepspeed-autotuner":
         from autotune.searchers.deepspeed_autotuner import DeepSpeedAutotuner
 
         return DeepSpeedAutotuner(space, seed=seed)
     return _plug_in(name)(space, seed=seed, trial_budget=trial_budget)
+
+
+def check_hardware(campaign: Campaign) -> None:
+    """Refuse a searcher that can't go by the hardware of its campaign, before anything is made.
+
+    Raises:
+        CampaignError: saying what to do.
+    """
+    if campaign.searcher == "calibrated":
+        from autotune.campaign.calibrating import refuse_unknown_machines
+        from autotune.campaign.plan import hardware_of
+
+        because = "searcher: calibrated needs the performance model"
+        refuse_unknown_machines(campaign, hardware_of(campaign), because=because)
 
 
 def check(name: str) -> None:

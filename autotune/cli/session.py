@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from autotune import campaign as campaigns
+from autotune.campaign import Campaign
 from autotune.cli import searchers
 from autotune.cli.border import Interrupted
 from autotune.cli.displays import display_for
 from autotune.cli.progress import Progress
 from autotune.cli.stopping import StopSignals
 from autotune.report.summary import StudySummary
+from autotune.searchers.knowledge import StudyKnowledge
 from autotune.storage import StoredStudy
 from autotune.study import StopRequest
 
@@ -56,6 +58,7 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
         trial_budget=summary.trial_budget,
         hardware=summary.hardware,
         warm_start=campaign.warm_start,
+        knowledge=lambda: _knowledge(campaign, summary),
     )
     searcher = filtered(searcher, stored, study)
     try:
@@ -67,3 +70,10 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; to go on: {go_on}") from None
     return Ended(reason=reason, was_stopped=stop.wanted, summary=campaigns.summary(stored))
+
+
+def _knowledge(campaign: Campaign, summary: StudySummary) -> StudyKnowledge:
+    """Return what a searcher may know; scipy loads for it."""
+    from autotune.campaign.calibrating import knowledge_of
+
+    return knowledge_of(campaign, summary.hardware)

@@ -44,26 +44,50 @@ def expected_scores(
     convergence_at_s: float,
     objective: Objective,
 ) -> ExpectedScores:
-    """Return what the model expects; ratios are to its own word on the reference, so that a common error cancels out.
+    """Return what the model expects, as `Expectation` does; for one call only."""
+    expectation = Expectation(
+        subject, parameters, reference=reference, convergence_at_s=convergence_at_s, objective=objective
+    )
+    return expectation.of(configurations)
+
+
+class Expectation:
+    """What the model expects of R; ratios are to its own word on the reference, so that a common error cancels out.
 
     Args:
         subject: what is tuned.
         parameters: of a calibration, one vector or an ensemble.
-        configurations: to be judged, with the subject's fixed fields.
-        reference: the user's own configuration: one row.
+        reference: the user's own configuration: one row, with the subject's fixed fields.
         convergence_at_s: training time after which losses are compared (`TrialRequest.convergence_at_s`).
         objective: the weights of R.
     """
-    own = _Prediction(subject, parameters, configurations, convergence_at_s)
-    theirs = _Prediction(subject, parameters, reference, convergence_at_s)
-    throughput_ratio = np.asarray(own.found.samples_per_second / theirs.found.samples_per_second)
-    convergence_ratio = np.asarray(own.loss_drop / theirs.loss_drop)
-    return ExpectedScores(
-        throughput_ratio=throughput_ratio,
-        convergence_ratio=convergence_ratio,
-        score=np.asarray(objective.alpha * throughput_ratio + objective.beta * convergence_ratio),
-        failure_probability=own.failure_probability,
-    )
+
+    def __init__(
+        self,
+        subject: Subject,
+        parameters: Parameters,
+        *,
+        reference: Configurations,
+        convergence_at_s: float,
+        objective: Objective,
+    ) -> None:
+        self._subject = subject
+        self._parameters = parameters
+        self._convergence_at_s = convergence_at_s
+        self._objective = objective
+        self._reference = _Prediction(subject, parameters, reference, convergence_at_s)
+
+    def of(self, configurations: Configurations) -> ExpectedScores:
+        """Return what is expected of configurations, which have the subject's fixed fields."""
+        own = _Prediction(self._subject, self._parameters, configurations, self._convergence_at_s)
+        throughput_ratio = np.asarray(own.found.samples_per_second / self._reference.found.samples_per_second)
+        convergence_ratio = np.asarray(own.loss_drop / self._reference.loss_drop)
+        return ExpectedScores(
+            throughput_ratio=throughput_ratio,
+            convergence_ratio=convergence_ratio,
+            score=np.asarray(self._objective.alpha * throughput_ratio + self._objective.beta * convergence_ratio),
+            failure_probability=own.failure_probability,
+        )
 
 
 class _Prediction:

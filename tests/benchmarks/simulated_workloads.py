@@ -16,7 +16,7 @@ import numpy as np
 from autotune import ds_config as config_file
 from autotune.evaluators.simulated import SimulatedEvaluator
 from autotune.hardware import Hardware
-from autotune.objective import Objective, Reference
+from autotune.objective import Objective, Reference, Score
 from autotune.space import SearchSpace
 from autotune.study import Start
 from autotune.trials import Budget, Outcome, Point, Trial, TrialRequest
@@ -101,7 +101,7 @@ class SimulatedWorkload:
             activation_checkpointing=request.activation_checkpointing,
             config_hash=request.config_hash,
             outcome=outcome,
-            score=Objective().score(measurement, self._reference).value if measurement else None,
+            score=Objective().score(measurement, self.reference).value if measurement else None,
         )
 
     def _request(self, point: Point) -> TrialRequest:
@@ -116,8 +116,12 @@ class SimulatedWorkload:
 
     def score(self, point: Point) -> float | None:
         """Return R; None where the trial fails."""
-        outcome = self.measured(point)
-        return Objective().score(outcome.measurement, self.reference).value if outcome.measurement else None
+        score = self.score_of(self.measured(point))
+        return score.value if score else None
+
+    def score_of(self, outcome: Outcome) -> Score | None:
+        """Return R of what a trial came to, and its parts; None where it failed."""
+        return Objective().score(outcome.measurement, self.reference) if outcome.measurement else None
 
     @functools.cached_property
     def optimum(self) -> tuple[Point, float]:

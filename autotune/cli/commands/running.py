@@ -24,8 +24,8 @@ def launch(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What proposes configurations: random, tpe, gp, cmaes, ppo, ppo-scratch, deepspeed-autotuner, "
-            "or module:attribute; "
+            help="What proposes configurations: random, tpe, gp, cmaes, ppo, ppo-scratch, calibrated, "
+            "deepspeed-autotuner, or module:attribute; "
             "the campaign's by default.",
             show_default=False,
         ),

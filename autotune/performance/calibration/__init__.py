@@ -9,7 +9,7 @@ from autotune.performance.calibration.checking import Check, Foretold, left_out
 from autotune.performance.calibration.fitting import calibrate
 from autotune.performance.calibration.observations import Observations, Predictions, configurations_of, predict
 from autotune.performance.calibration.parameters import WORKLOAD, Parameters, calibration_priors
-from autotune.performance.calibration.value import Calibration, Fitted
+from autotune.performance.calibration.value import Calibration, Fitted, Solution
 
 __all__ = [
     "WORKLOAD",
@@ -20,6 +20,7 @@ __all__ = [
     "Observations",
     "Parameters",
     "Predictions",
+    "Solution",
     "calibrate",
     "calibration_priors",
     "configurations_of",

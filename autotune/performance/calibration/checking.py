@@ -82,7 +82,9 @@ def left_out(
         seen = Observations.of([trial for trial, _ in left], **fixed)
         before = predict(shape, cluster, seen, medians).measured
         try:
-            found = calibrate([t for t in trials if t.number not in numbers], shape, cluster, prior=prior, **fixed)
+            found = calibrate(
+                [t for t in trials if t.number not in numbers], shape, cluster, prior=prior, begin=None, **fixed
+            )
         except StudyError:  # there is no other trial
             after: Mapping[str, Array] = {kind: np.full_like(values, np.nan) for kind, values in before.items()}
         else:

@@ -13,7 +13,7 @@ from autotune.errors import StudyError
 from autotune.performance.arrays import Array, Numbers
 from autotune.performance.calibration.observations import LEVELS, Observations, Predictions, predict
 from autotune.performance.calibration.parameters import Parameters, calibration_priors
-from autotune.performance.calibration.value import TAILS, Calibration, Fitted
+from autotune.performance.calibration.value import TAILS, Calibration, Fitted, Solution
 from autotune.performance.coefficients import Prior
 from autotune.performance.devices import Cluster
 from autotune.performance.shape import ModelShape
@@ -29,6 +29,8 @@ TOLERANCE = 1e-4
 """Of a fit, relative: 1e-8 takes twice the time and moves no logarithm by more than .03 of its spread."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
+ROUGH_TOLERANCE = 1e-3
+"""The same of a fit that begins at another's solution, and will itself be the beginning of the next."""
 
 
 def calibrate(
@@ -37,6 +39,7 @@ def calibrate(
     cluster: Cluster,
     *,
     prior: Mapping[str, Prior] | None = None,
+    begin: Solution | None = None,
     **fixed: Numbers,
 ) -> Calibration:
     """Fit the coefficients to trials of one workload on one kind of hardware.
@@ -51,6 +54,7 @@ def calibrate(
         shape: of the model.
         cluster: what the trials ran on, as known beforehand (`machines.cluster_of`).
         prior: by default the table's (`calibration_priors`); `Calibration.as_prior()` of an earlier study.
+        begin: the solution of fewer trials of the same study, with the same prior; one round is enough from there.
         fixed: fields of `Configurations` that trials don't say, such as `flash_attention=1.0`.
 
     Raises:
@@ -65,10 +69,10 @@ def calibrate(
     known = prior or calibration_priors(is_cpu=is_cpu)
     names = tuple(known)
     problem = _Problem(shape, cluster, observations, known)
-    noise = dict(LEVELS)
-    logarithms = problem.prior_mean
-    for _ in range(ROUNDS):
-        logarithms = problem.fit(logarithms, noise)
+    noise = dict(LEVELS if begin is None else begin.noise)
+    logarithms = problem.prior_mean if begin is None else np.array(begin.mean)
+    for _ in range(ROUNDS if begin is None else 1):
+        logarithms = problem.fit(logarithms, noise, roughly=begin is not None)
         noise = problem.noise(logarithms, noise)
     return Calibration(
         names=names,
@@ -92,17 +96,18 @@ class _Problem:
         self._spread = np.array([each.spread for each in prior.values()])
         self._seen = {kind: np.isfinite(values) for kind, values in observations.measured.items()}
 
-    def fit(self, start: Array, noise: Mapping[str, float]) -> Array:
+    def fit(self, start: Array, noise: Mapping[str, float], *, roughly: bool) -> Array:
         """Return the most probable logarithms for a given noise."""
+        tolerance = ROUGH_TOLERANCE if roughly else TOLERANCE
         found = least_squares(
             lambda at: self._residuals(at[None], noise)[0],
             start,
             jac=lambda at: self._jacobian(at, noise),
             loss=self._loss(),
             x_scale=self._spread,
-            ftol=TOLERANCE,
-            xtol=TOLERANCE,
-            gtol=TOLERANCE,
+            ftol=tolerance,
+            xtol=tolerance,
+            gtol=tolerance,
             max_nfev=60,
         )
         return np.asarray(found.x)

@@ -95,6 +95,14 @@ class Parameters:
         )
         return cls(coefficients=coefficients, **own)
 
+    @classmethod
+    def sample(cls, known: Mapping[str, Prior], members: int, *, seed: int = 0) -> Parameters:
+        """Return an ensemble drawn from priors: each field has shape (members, 1), and a seed gives the same again."""
+        drawn = np.random.default_rng(seed).standard_normal((members, len(known)))
+        spread = np.array([prior.spread for prior in known.values()])
+        logarithms = np.log([prior.mean for prior in known.values()]) + drawn * spread
+        return cls.from_logarithms(logarithms, names=list(known))
+
     def on(self, cluster: Cluster) -> Cluster:
         """Return the cluster with its rates as they were found to be."""
         device = replace(

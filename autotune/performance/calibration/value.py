@@ -35,6 +35,16 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """Where a fit ended, and a later one of more trials can begin."""
+
+    mean: tuple[float, ...]
+    """Most probable natural logarithms."""
+    noise: Mapping[str, float]
+    """By kind of observation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Normal in the logarithms of what was fitted (Laplace's approximation at the most probable values)."""
 
@@ -48,6 +58,11 @@ class Calibration:
     cluster: Cluster
     """As it was given; `parameters().on(cluster)` has the rates found."""
     fitted: Fitted
+
+    @property
+    def solution(self) -> Solution:
+        """Where the fit ended."""
+        return Solution(mean=self.mean, noise=self.noise)
 
     def parameters(self) -> Parameters:
         """Return the most probable values."""

@@ -134,6 +134,12 @@ def test_resources_that_cannot_be_had_have_their_own_code(cli, monkeypatch):
     assert "hardware.accelerator" in answer.err
 
 
+def test_calibrated_search_knows_the_study_s_workload_and_goes_on(cli, folder):
+    assert cli("launch", "c.yaml", "--searcher", "calibrated", "--trials", "3").code == 0
+    assert cli("resume", "sim", "--trials", "5").code == 0
+    assert "5 trials" in cli("status", "sim").out
+
+
 def test_a_searcher_of_ones_own(cli, folder, monkeypatch):
     (folder / "mine.py").write_text(
         "from autotune.searchers.optuna import OptunaSearcher\n"

@@ -376,3 +376,21 @@ def test_a_trial_s_foretelling_is_that_of_a_fit_to_the_others():
     foretold = predict(workload.shape, workload.cluster, Observations.of(trials[2:3], **fixed), found.parameters())
     assert check.step_time_s.after == pytest.approx(np.exp(foretold.measured["step_time"][0]))
     assert check.peak_memory_bytes.after == pytest.approx(np.exp(foretold.measured["memory"][0]))
+
+
+def test_a_fit_that_begins_at_the_solution_of_fewer_trials_comes_to_the_same():
+    trials = calibrated_trials.everything()[:24]
+    subject = calibrated_trials.BYTE_GPT
+    shape, machines, fixed = subject.shape, subject.cluster, subject.fixed
+    before = calibrate(trials[:23], shape, machines, **fixed)
+    anew, onwards = (
+        predict(
+            shape,
+            machines,
+            Observations.of(trials, **fixed),
+            calibrate(trials, shape, machines, prior=None, begin=begin, **fixed).parameters(),
+        )
+        for begin in (None, before.solution)
+    )
+    for kind in ("step_time", "memory", "loss"):
+        np.testing.assert_allclose(onwards.measured[kind], anew.measured[kind], atol=0.03)
