@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 
 from autotune.errors import StudyError
 from autotune.performance.arrays import Array, Numbers
-from autotune.performance.calibration.observations import LEVELS, Observations, Predictions, predict
+from autotune.performance.calibration.observations import LEVELS, SMALLEST_DROP, Observations, Predictions, predict
 from autotune.performance.calibration.parameters import Parameters, calibration_priors
 from autotune.performance.calibration.value import TAILS, Calibration, Fitted, Solution
 from autotune.performance.coefficients import Prior
@@ -54,7 +54,8 @@ def calibrate(
         shape: of the model.
         cluster: what the trials ran on, as known beforehand (`machines.cluster_of`).
         prior: by default the table's (`calibration_priors`); `Calibration.as_prior()` of an earlier study.
-        begin: the solution of fewer trials of the same study, with the same prior; one round is enough from there.
+        begin: the solution of fewer trials of the same study, with the same prior; one round is enough from
+            there.
         fixed: fields of `Configurations` that trials don't say, such as `flash_attention=1.0`.
 
     Raises:
@@ -72,7 +73,7 @@ def calibrate(
     noise = dict(LEVELS if begin is None else begin.noise)
     logarithms = problem.prior_mean if begin is None else np.array(begin.mean)
     for _ in range(ROUNDS if begin is None else 1):
-        logarithms = problem.fit(logarithms, noise, roughly=begin is not None)
+        logarithms = problem.fit(logarithms, noise, tolerance=TOLERANCE if begin is None else ROUGH_TOLERANCE)
         noise = problem.noise(logarithms, noise)
     return Calibration(
         names=names,
@@ -96,9 +97,8 @@ class _Problem:
         self._spread = np.array([each.spread for each in prior.values()])
         self._seen = {kind: np.isfinite(values) for kind, values in observations.measured.items()}
 
-    def fit(self, start: Array, noise: Mapping[str, float], *, roughly: bool) -> Array:
+    def fit(self, start: Array, noise: Mapping[str, float], *, tolerance: float) -> Array:
         """Return the most probable logarithms for a given noise."""
-        tolerance = ROUGH_TOLERANCE if roughly else TOLERANCE
         found = least_squares(
             lambda at: self._residuals(at[None], noise)[0],
             start,
@@ -123,7 +123,7 @@ class _Problem:
         found, begin = {}, 0
         for kind, expected in LEVELS.items():
             seen = self._seen[kind]
-            residuals = (self._observations.measured[kind] - predicted.measured[kind][0])[seen]
+            residuals = self._off(kind, predicted.measured[kind][0])[seen]
             weights = (TAILS + 1.0) / (TAILS + (residuals / before[kind]) ** 2)
             count = len(residuals)
             free = max(count - float(np.sum(weights * spent[begin : begin + count])), 0.25 * count)
@@ -161,14 +161,21 @@ class _Problem:
         parameters = Parameters.from_logarithms(logarithms, names=self._names)
         return predict(self._shape, self._cluster, self._observations, parameters)
 
+    def _off(self, kind: str, predicted: Array) -> Array:
+        """Return predicted minus measured; of a loss that fell too little to tell, what was expected above that."""
+        measured = self._observations.measured[kind]
+        off = predicted - measured
+        if kind != "loss":
+            return np.asarray(off)
+        return np.where(measured <= np.log(SMALLEST_DROP), np.maximum(off, 0.0), off)
+
     def _residuals(self, logarithms: Array, noise: Mapping[str, float]) -> Array:
         """Return residuals over their noise, shape (members, residuals): measured, one-sided, prior."""
         observations, predicted = self._observations, self._predicted(logarithms)
         parts = [
-            (np.broadcast_to(predicted.measured[kind], (len(logarithms), len(observations))) - values)[:, seen]
+            self._off(kind, np.broadcast_to(predicted.measured[kind], (len(logarithms), len(observations))))[:, seen]
             / noise[kind]
-            for kind, values in observations.measured.items()
-            if (seen := self._seen[kind]) is not None
+            for kind, seen in self._seen.items()
         ]
         over = np.log(predicted.needed_bytes / predicted.capacity_bytes) / MEMORY_NOISE
         parts.append(_one_sided(log_ndtr(over), log_ndtr(-over), observations.ran_out_of_memory, len(logarithms)))

@@ -394,3 +394,11 @@ def test_a_fit_that_begins_at_the_solution_of_fewer_trials_comes_to_the_same():
     )
     for kind in ("step_time", "memory", "loss"):
         np.testing.assert_allclose(onwards.measured[kind], anew.measured[kind], atol=0.03)
+
+
+def test_a_loss_that_hardly_fell_says_at_most_so_much_not_just_so_much():
+    """Losses fall by 0.1 and 3 % at rates of 1e-5 and 1e-4: 1 % at the lower would halve the best rate."""
+    slow = trial(0, measurement=measured(0.4, after=10.0 * (1 - 0.001)), rate=1e-5)
+    fast = trial(1, measurement=measured(0.4, after=10.0 * (1 - 0.03)), rate=1e-4)
+    both, alone = (calibrate(told, SHAPE, CLUSTER).coefficients() for told in ([slow, fast], [fast]))
+    assert both.learning_rate == pytest.approx(alone.learning_rate, rel=0.02)
