@@ -158,8 +158,9 @@ def machines_of(campaign: Campaign, hardware: Hardware) -> Cluster:
     return replace(machines, device=replace(machines.device, memory_bytes=capacity))
 
 
-def knowledge_of(campaign: Campaign, hardware: Hardware) -> StudyKnowledge:
-    """Return what searchers may know of a campaign's study."""
+def knowledge_of(stored: StoredStudy) -> StudyKnowledge:
+    """Return what searchers may know of a study."""
+    campaign, hardware = campaign_of(stored), recorded_hardware(stored)
     config, _ = start_config(campaign, hardware)
     return StudyKnowledge(
         ds_config=config,
@@ -168,6 +169,7 @@ def knowledge_of(campaign: Campaign, hardware: Hardware) -> StudyKnowledge:
         objective=objective_of(campaign),
         training_s=campaign.budget.seconds,
         subject=lambda trials: subject_of(campaign, hardware, trials),
+        prior=prior_of(stored),
     )
 
 

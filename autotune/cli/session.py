@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from autotune import campaign as campaigns
-from autotune.campaign import Campaign
 from autotune.cli import searchers
 from autotune.cli.border import Interrupted
 from autotune.cli.displays import display_for
@@ -58,7 +57,7 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
         trial_budget=summary.trial_budget,
         hardware=summary.hardware,
         warm_start=campaign.warm_start,
-        knowledge=lambda: _knowledge(campaign, summary),
+        knowledge=lambda: _knowledge(stored),
     )
     searcher = filtered(searcher, stored, study)
     try:
@@ -72,8 +71,8 @@ def run(stored: StoredStudy, *, console: Console, quiet: bool, go_on: str, title
     return Ended(reason=reason, was_stopped=stop.wanted, summary=campaigns.summary(stored))
 
 
-def _knowledge(campaign: Campaign, summary: StudySummary) -> StudyKnowledge:
+def _knowledge(stored: StoredStudy) -> StudyKnowledge:
     """Return what a searcher may know; scipy loads for it."""
     from autotune.campaign.calibrating import knowledge_of
 
-    return knowledge_of(campaign, summary.hardware)
+    return knowledge_of(stored)

@@ -10,6 +10,7 @@ from autotune.objective import Objective
 from autotune.trials import Trial
 
 if TYPE_CHECKING:
+    from autotune.performance import Prior
     from autotune.performance.subject import Subject
 
 ADVICE = "search without the performance model (--searcher tpe)"
@@ -34,3 +35,5 @@ class StudyKnowledge:
 
     Raises a `StudyError` when they don't tell enough yet, and a `ResourceError` when the machines aren't known.
     """
+    prior: Mapping[str, Prior] | None = None
+    """What an earlier study on the same hardware found (`Calibration.as_prior`); None: the model's own priors."""

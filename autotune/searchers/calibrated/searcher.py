@@ -112,6 +112,10 @@ class CalibratedSearcher:
             self.tell(trial)
         self._lost = list(self._open)
 
+    def _run(self) -> list[Trial]:
+        """Return the trials told that ran, by number: a refusal of the memory filter is the model's own word."""
+        return [trial for number, trial in sorted(self._trials.items()) if number >= 0]
+
     def _inside(self) -> list[Trial]:
         """Return the trials told whose points are the space's, by number."""
         return [trial for _, trial in sorted(self._trials.items()) if _is_inside(trial, self._space)]
@@ -121,7 +125,7 @@ class CalibratedSearcher:
         space = fit.space
         generator = np.random.default_rng(np.random.SeedSequence([self._seed, len(known)]))
         history = self._history(space)
-        is_first = not len(history.open) and all(trial.is_baseline for trial in self._trials.values())
+        is_first = not len(history.open) and all(trial.is_baseline for trial in self._run())
         members = ROBUST_MEMBERS if is_first else MEMBERS
         judge = Judge(space, fit.expectation(members, generator), fit.objective, history)
         pool = Pool(judge.robust if is_first else judge.improvement)
@@ -147,7 +151,7 @@ class CalibratedSearcher:
         """Return what all trials told come to; made anew once one was told."""
         if self._fit is not None:
             return self._fit
-        trials = [trial for _, trial in sorted(self._trials.items())]
+        trials = self._run()
         try:
             subject = self._knowledge.subject(trials)
         except (StudyError, ResourceError) as error:
@@ -163,7 +167,12 @@ class CalibratedSearcher:
         calibration: Calibration | None = None
         try:
             calibration = calibrate(
-                trials, subject.shape, subject.cluster, prior=None, begin=self._solution, **subject.fixed
+                trials,
+                subject.shape,
+                subject.cluster,
+                prior=self._knowledge.prior,
+                begin=self._solution,
+                **subject.fixed,
             )
             self._solution = calibration.solution
         except StudyError:
@@ -173,7 +182,7 @@ class CalibratedSearcher:
         return self._fit
 
     def _history(self, space: EncodedSpace) -> History:
-        inside = self._inside()
+        inside = [trial for trial in self._run() if _is_inside(trial, self._space)]
         scored = [trial for trial in inside if trial.score is not None]
         failed = [trial for trial in inside if trial.failure is not None]
 
@@ -205,6 +214,7 @@ class _Fit:
         self.space = space
         self._subject = subject
         self._calibration = calibration
+        self._prior = knowledge.prior
         self.objective = knowledge.objective
         self._convergence_at_s = knowledge.training_s or TRAINING_S
         self._reference = space.start
@@ -222,7 +232,8 @@ class _Fit:
             parameters = self._calibration.ensemble(members, seed=seed)
         else:
             is_cpu = bool(np.all(np.asarray(self._subject.cluster.device.is_cpu) > 0))
-            parameters = Parameters.sample(calibration_priors(is_cpu=is_cpu), members, seed=seed)
+            prior = self._prior or calibration_priors(is_cpu=is_cpu)
+            parameters = Parameters.sample(prior, members, seed=seed)
         return Expectation(
             self._subject,
             parameters,

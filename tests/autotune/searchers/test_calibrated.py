@@ -234,3 +234,26 @@ def test_it_is_made_by_name_and_knows_its_study():
     assert isinstance(made, CalibratedSearcher)
     with pytest.raises(CampaignError, match="give knowledge"):
         searchers.create("calibrated", workload.space, seed=0, trial_budget=8, hardware=HARDWARE)
+
+
+def test_a_refusal_of_the_memory_filter_is_no_evidence_of_memory():
+    """It is never proposed, and what the searcher takes from its trials is the same without it."""
+    workload = SimulatedWorkload(2001)
+    with_it, without = (CalibratedSearcher(workload.space, knowledge_of(workload), seed=1) for _ in range(2))
+    start = finished_trial(0, workload.start.point, 1.0, is_baseline=True)
+    for searcher in (with_it, without):
+        searcher.tell(start)
+    refused = without.ask()
+    failure = Failure(kind=FailureKind.OUT_OF_MEMORY, reason="refused")
+    with_it.tell(replace(finished_trial(-1, refused, None), outcome=Outcome(failure=failure)))
+    assert with_it.ask() != refused
+    assert with_it.state()["solution"] == without.state()["solution"]
+
+
+def test_it_begins_with_what_an_earlier_study_found():
+    known = calibration_priors(is_cpu=False)
+    found = []
+    for factor in (0.1, 10.0):  # of the learning rate that is the best by Kaplan et al. 2020
+        prior = {**known, "learning_rate": replace(known["learning_rate"], mean=factor, spread=0.01)}
+        found.append(CalibratedSearcher(SPACE, knowledge(prior=prior), seed=0).ask()["optimizer.params.lr"])
+    assert found[0] < found[1]
