@@ -143,6 +143,19 @@ def test_a_file_that_another_design_began_is_refused(campaign, tmp_path):
         list(record(campaign, path, Design(points=4, baseline_every=5, repeated=2, repeats=2, seed=0)))
 
 
+def test_a_recording_of_an_older_version_goes_on(campaign, tmp_path):
+    """Whose campaigns lacked a key that they have now."""
+    path = tmp_path / "recording.jsonl.gz"
+    list(record(campaign, path, DESIGN, most=2))
+    rows, _ = whole_rows(path)
+    path.unlink()
+    for row in rows:
+        if "sheet" in row:
+            del row["sheet"]["campaign"]["memory_filter"]
+        append(path, row)
+    assert [row["entry"] for row in record(campaign, path, DESIGN, most=1)] == [2]
+
+
 def test_each_row_is_a_member_of_its_own(tmp_path):
     path = tmp_path / "rows.jsonl.gz"
     for number in range(3):

@@ -163,7 +163,7 @@ def record(campaign: Campaign, path: Path, design: Design, *, most: int | None =
     here = json.loads(json.dumps(sheet(campaign, design)))
     for row in rows:
         for name in ("hardware", "campaign", "design"):
-            if "sheet" in row and row["sheet"][name] != here[name]:
+            if "sheet" in row and _differ(row["sheet"][name], here[name]):
                 raise SystemExit(f"{path} was begun with another {name}; give another file, or the same {name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
@@ -188,6 +188,11 @@ def record(campaign: Campaign, path: Path, design: Design, *, most: int | None =
                 yield {**row, "of": len(plan)}
     finally:
         opened.close()
+
+
+def _differ(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether what both say differs; what only one version knows is no difference."""
+    return any(then[key] != now[key] for key in then.keys() & now.keys())
 
 
 def _run(study: Study, entry: Entry) -> tuple[Trial, Outcome]:
