@@ -19,16 +19,16 @@ def main() -> None:
     recordings["busy machine"] = (calibrated_trials.BYTE_GPT, calibrated_trials.everything())
     slowest_s = 0.0
     for name, (subject, trials) in recordings.items():
-        name = f"{name} ({len(trials)})"  # noqa: PLW2901
-        _print_rows(name, "none (priors)", calibrated_trials.before(trials, subject))
+        title = f"{name} ({len(trials)})"
+        _print_rows(title, "none (priors)", calibrated_trials.before(trials, subject))
         for count in COUNTS:
             if count > 0.75 * len(trials):
                 continue
             nulls = [calibrated_trials.null(trials, count, seed) for seed in range(SPLITS)]
-            _print_rows(name, f"{count} (samples/s)", {"step_time": calibrated_trials.mean(nulls)})
+            _print_rows(title, f"{count} (samples/s)", {"step_time": calibrated_trials.mean(nulls)})
             runs = [calibrated_trials.held_out(trials, count, seed, subject) for seed in range(SPLITS)]
             slowest_s = max(slowest_s, *(took_s for _, took_s in runs))
-            _print_rows(name, str(count), _means([errors for errors, _ in runs]))
+            _print_rows(title, str(count), _means([errors for errors, _ in runs]))
     print(f"slowest fit: {slowest_s:.2f} s")
 
 

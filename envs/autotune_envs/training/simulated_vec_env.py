@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from autotune_envs.features import FEATURE_COUNT, FEATURE_NAMES
 from autotune_envs.observation import Vector, action_space
 from autotune_envs.policy_space import policy_space
 from autotune_envs.simulation import Cases, SimulatedStudies, policy_observation_size
 from autotune_envs.simulation.grid import Rows, offsets
+from autotune_envs.training.joint_vec_env import JointVecEnv
 
 BUDGETS = (8, 64)
 """Fewest and most trials of an episode beside the baseline; drawn between, by the logarithm."""
@@ -47,7 +45,7 @@ class StepReward:
         return np.asarray(-np.log(1.0 + self.slack - share))
 
 
-class SimulatedVecEnv(VecEnv):
+class SimulatedVecEnv(JointVecEnv):
     """`count` studies of cases drawn at random; an episode is one study's budget.
 
     Half of the episodes are of a narrowed space, and features are hidden at random, so that the policy bears both. On
@@ -115,31 +113,6 @@ class SimulatedVecEnv(VecEnv):
     def on_cpu(self, case: Rows) -> NDArray[np.bool_]:
         """Return which cases train on CPUs."""
         return np.asarray(self._cases.features[case, FEATURE_NAMES.index("cuda")] == 0.0)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        setattr(self, attr_name, value)
-
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
-    ) -> list[Any]:
-        """Call a method once, for the environments are one; return what it returned for each of `indices`."""
-        returned = getattr(self, method_name)(*method_args, **method_kwargs)
-        return [returned for _ in self._get_indices(indices)]
-
-    def env_is_wrapped(
-        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
-    ) -> list[bool]:
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
-        """There is nothing to render."""
-        return [None] * self.num_envs
 
 
 def random_masks(baseline: Rows, on_cpu: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.bool_]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
 from autotune.errors import StudyError
 from autotune.space import SearchSpace
@@ -18,11 +14,12 @@ from autotune_envs.episode import Episode, Episodes, StudyFactory, TuningStudy
 from autotune_envs.features import WorkloadFeatures
 from autotune_envs.observation import StudyObserver, Vector, action_space
 from autotune_envs.reward import Reward
+from autotune_envs.training.joint_vec_env import JointVecEnv
 
 _Step = tuple[Vector, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]
 
 
-class StudyVecEnv(VecEnv):
+class StudyVecEnv(JointVecEnv):
     """`DeepSpeedTuningVectorEnv` for Stable-Baselines3: `num_envs` environments that share one study and one episode.
 
     Observations, rewards, infos and the end of an episode are those that `DeepSpeedTuningVectorEnv` describes; as
@@ -109,31 +106,6 @@ class StudyVecEnv(VecEnv):
             infos = [{**info, **end} for info, end in zip(infos, ends, strict=True)]
             observations = self.reset()
         return observations, rewards, np.full(self.num_envs, over), infos
-
-    def close(self) -> None:
-        """Do nothing: the study is the caller's."""
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        return [getattr(self, attr_name) for _ in self._get_indices(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        setattr(self, attr_name, value)
-
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
-    ) -> list[Any]:
-        """Call a method once, for the environments are one; return what it returned for each of `indices`."""
-        returned = getattr(self, method_name)(*method_args, **method_kwargs)
-        return [returned for _ in self._get_indices(indices)]
-
-    def env_is_wrapped(
-        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
-    ) -> list[bool]:
-        return [False for _ in self._get_indices(indices)]
-
-    def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
-        """There is nothing to render."""
-        return [None] * self.num_envs
 
     def _observations(self, episode: Episode) -> Vector:
         return np.tile(episode.observation, (self.num_envs, 1))
