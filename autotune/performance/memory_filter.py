@@ -13,7 +13,7 @@ from autotune.performance.arrays import Array, Numbers
 from autotune.performance.calibration import Calibration, Parameters, calibration_priors, configurations_of
 from autotune.performance.configurations import Configurations
 from autotune.performance.devices import Cluster
-from autotune.performance.model import estimate
+from autotune.performance.model import estimate, in_chunks
 from autotune.performance.shape import ModelShape
 from autotune.trials import Trial
 
@@ -98,7 +98,9 @@ class MemoryFilter:
     def is_contradicted(self, trials: Sequence[Trial]) -> bool:
         """Whether a measured trial is among those it would have refused: the formulas don't suit the workload then."""
         ran = [trial for trial in trials if trial.measurement is not None]
-        return bool(ran) and bool(self._judged(configurations_of(ran, **self.fixed)).refused.any())
+        return bool(ran) and any(
+            bool(self._judged(some).refused.any()) for some in in_chunks(configurations_of(ran, **self.fixed), rows=512)
+        )
 
     def judge(self, points: Sequence[Mapping[str, Any]]) -> MemoryVerdicts:
         """Return what is to be said of points of the search space, or of DeepSpeed's configurations."""

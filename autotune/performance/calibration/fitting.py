@@ -27,6 +27,8 @@ MEMORY_NOISE = 0.05
 """Of the logarithm of memory needed, where a trial ran out of it or did not: what the formulas leave open."""
 TOLERANCE = 1e-4
 """Of a fit, relative: 1e-8 takes twice the time and moves no logarithm by more than .03 of its spread."""
+MOST_TRIALS = 512
+"""That a fit takes, spread evenly over all of them: its time grows with them (4 s for 1,000), its worth hardly."""
 STEP = 1e-3
 """Of a logarithm, for differences."""
 ROUGH_TOLERANCE = 1e-3
@@ -50,7 +52,7 @@ def calibrate(
 
     Args:
         trials: finished; those that failed for another reason are passed over, and with GPUs so are those that were
-            killed for the host's memory: they say nothing of the device's.
+            killed for the host's memory: they say nothing of the device's. At most `MOST_TRIALS` are taken.
         shape: of the model.
         cluster: what the trials ran on, as known beforehand (`machines.cluster_of`).
         prior: by default the table's (`calibration_priors`); `Calibration.as_prior()` of an earlier study.
@@ -62,7 +64,9 @@ def calibrate(
         StudyError: when no trial tells anything.
     """
     is_cpu = bool(np.all(np.asarray(cluster.device.is_cpu) > 0))
-    observations = Observations.of([trial for trial in trials if is_cpu or not _was_killed(trial)], **fixed)
+    telling = [trial for trial in trials if is_cpu or not _was_killed(trial)]
+    places = np.linspace(0, len(telling) - 1, min(len(telling), MOST_TRIALS)).round().astype(int)
+    observations = Observations.of([telling[place] for place in places], **fixed)
     if not len(observations):
         raise StudyError(
             f"calibration: got {len(trials)} trials, none of them measured, out of memory or diverged; run some first"

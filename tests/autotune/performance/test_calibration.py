@@ -22,6 +22,7 @@ from autotune.performance.calibration import (
     left_out,
     predict,
 )
+from autotune.performance.calibration.fitting import MOST_TRIALS
 from autotune.performance.learning_curve import loss_drop
 from autotune.performance.machines import cluster_of, table_name
 from autotune.searchers.optuna import OptunaSearcher
@@ -337,6 +338,15 @@ def test_the_shape_of_a_workload_that_is_not_built_in(workload, tokens_per_secon
     trials = [replace(trial, outcome=replace(trial.outcome, measurement=measurement))]
     shape = subject_of(campaign, calibrated_trials.HARDWARE, trials).shape
     assert (shape.sequence, shape.parameters, shape.trainable) == (sequence, 4_260_000, 1_000)
+
+
+def test_of_very_many_trials_some_are_taken_from_first_to_last():
+    """Two kinds in turns, 1,023 in all: every second of them is of the first kind."""
+    first, second = (trial(number, measurement=measured(step), micro=2) for number, step in enumerate((0.5, 5.0)))
+    many = [first, second] * (MOST_TRIALS - 1) + [first]
+    found = calibrate(many, SHAPE, CLUSTER)
+    assert found.fitted.trials == MOST_TRIALS
+    assert found.mean == calibrate([first] * MOST_TRIALS, SHAPE, CLUSTER).mean
 
 
 def test_a_rank_that_was_killed_says_nothing_of_a_gpu_s_memory():
